@@ -13,7 +13,6 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from vitreous.api import engines
 from vitreous.api.arguments import progress_bar
 from vitreous.api.predictor import NO_ANSWER, Predictor
 from vitreous.data.image_parts import ImagePart, image_parts
@@ -131,8 +130,8 @@ class PartWriter:
 
     def __init__(self, predictor: Predictor, folder: Path) -> None:
         self.predictor, self.folder = predictor, folder
-        use, engine = predictor.use, engines.opened_engine(predictor.output, predictor.use)
-        about = engine.digest(), predictor.labels, predictor.output, use.options, use.precision
+        use, digest = predictor.use, predictor.opened.digest()
+        about = digest, predictor.labels, predictor.output, use.options, use.precision
         self.key = hashlib.blake2b(repr(about).encode(), digest_size=16).hexdigest()
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, list[Any]]:

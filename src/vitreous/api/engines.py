@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from vitreous.api.arguments import path_of_run, say, weights_folder
+from vitreous.api.arguments import say, weights_folder
 from vitreous.api.model_source import fastest, known_module, resolve_model
 from vitreous.api.model_use import ModelUse
 from vitreous.checkpoints.weights import check_finite
@@ -22,7 +22,6 @@ from vitreous.evaluation.features import model_digest
 from vitreous.evaluation.inference_precision import automatic_precision
 from vitreous.evaluation.outputs import image_rows
 from vitreous.models.model import Program, modes_restored
-from vitreous.outside import local_path
 from vitreous.results import Answer
 from vitreous.tasks.answerer import open_answerer
 from vitreous.tasks.task import module_of
@@ -169,38 +168,3 @@ OUTPUTS: dict[str, type[AnswerEngine] | type[FeatureEngine]] = {
     "labels": AnswerEngine,
     "features": FeatureEngine,
 }
-Engine = AnswerEngine | FeatureEngine
-LATEST: dict[str, Engine] = {}  # the engine that was opened last for a stored model, by `state_of` it
-
-
-def opened_engine(output: str, use: ModelUse) -> Engine:
-    """Return what computes an output of a model.
-
-    Of a stored model the one that was opened last stays open, for as long as what was asked of it is asked
-    again and no file of the model has changed: `vitreous.predict` in a loop reads the weights once. It is one
-    model and no more, and a changed file, which has another inode, size or time, is read again.
-    """
-    state = state_of(output, use)
-    if state and state in LATEST:
-        return LATEST[state]
-    engine = OUTPUTS[output](use)
-    LATEST.clear()
-    if state := state_of(output, use):
-        LATEST[state] = engine
-    return engine
-
-
-def state_of(output: str, use: ModelUse) -> str:
-    """Return what says which files a model is stored in, as they are now, and what is asked of it; "" for a
-    model in memory, or from elsewhere."""
-    path, folder = path_of_run(use.model), weights_folder(use.model)
-    if not isinstance(path, str | Path) or (folder is None and not local_path(path).is_file()):
-        return ""
-    place = local_path(path)
-    places = {place, *place.glob("*"), *(folder or place).glob("*")}  # of a run, and of its weights
-    found = [output, str(place.absolute()), use.device, use.precision]
-    found += map(repr, (use.fields, use.options, use.batch_size, use.workers))
-    for each in sorted(places):
-        about = each.stat()
-        found.append(f"{each} {about.st_ino} {about.st_size} {about.st_mtime_ns} {about.st_ctime_ns}")
-    return "\n".join(found)

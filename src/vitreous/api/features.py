@@ -23,7 +23,7 @@ from vitreous.api.arguments import (
     weights_folder,
 )
 from vitreous.api.model_source import computation, native_aspect, resolve_model
-from vitreous.api.predictor import Predictor
+from vitreous.api.predictor import Predictor, latest
 from vitreous.data.dataset import check_to_learn
 from vitreous.data.held_out import SPLIT
 from vitreous.data.image_list import Failure, ImageList, image_list
@@ -147,10 +147,15 @@ def embed(
         engine: ray: compute on a Ray cluster (RAY_ADDRESS), or with Ray on this machine; `out` is then a
             folder.
         actors: number of Ray actors, each with a model; by default one for each GPU or machine.
+        batch_size: images that are computed together; by default 16 on a CPU, 64 on a GPU.
+        image_size: pixels of the images that the model takes: 384, or (height, width); by default its own.
         patches: take each image in its own aspect ratio, as at most so many patches (NaFlex), of a ViT with
             learned positions. By default every image is brought to the one size of the model.
+        workers: threads that decode images; by default one for each core.
+        device: auto, cpu, cuda, cuda:N or mps; auto is a GPU where there is one.
+        precision: fp32; bf16; auto: bf16 where that is faster and gives the same answers.
         settings, config: fields of the model's configuration, {"model.heads": 12}; and a TOML file of them.
-        progress: show a progress bar.
+        progress: show a progress bar on stderr.
 
     Raises:
         InputError: no such model or image, or no image can be read.
@@ -160,7 +165,7 @@ def embed(
         settings, config, image_size = None, None, None
     options: dict[str, Any] = {"image_size": image_size, "settings": settings, "config": config}
     options |= {"device": device, "precision": precision, "batch_size": batch_size, "workers": workers}
-    predictor = Predictor(model, "features", **options)
+    predictor = latest(Predictor(model, "features", **options))
     if out is not None and is_folder(out):
         found = answer_parts(predictor, images, out, engine=engine, actors=actors, progress=progress)
         failed, damaged = failures(found.failed), failures(found.damaged)
@@ -228,8 +233,14 @@ def probe(
         data: a dataset in any form that `train` takes; by default that of the run, or else the digits.
         shots: numbers of images of each class to learn from; by default 1, 5, 10 and 25.
         draws: how often the shots are sampled, for the interval.
+        batch_size: images that are computed together; by default 16 on a CPU, 64 on a GPU.
+        image_size: pixels of the images that the model takes: 384, or (height, width); by default its own.
+        workers: threads that decode images; by default one for each core.
         seed: random seed of the sampled shots.
+        device: auto, cpu, cuda, cuda:N or mps; auto is a GPU where there is one.
+        precision: fp32; bf16; auto: bf16 where that is faster and gives the same answers.
         settings, config: fields of the model (model.heads) and of the data (data.test_fraction).
+        progress: show a progress bar on stderr.
 
     Returns:
         The probes, and in `baselines` those of raw pixels and of the same encoder with fresh weights.

@@ -15,7 +15,7 @@ from vitreous.api.arguments import (
     progress_bar,
     settings_tree,
 )
-from vitreous.api.predictor import Predictor
+from vitreous.api.predictor import Predictor, latest
 from vitreous.data.image_list import image_list
 from vitreous.deployment.answers import (
     WRITERS,
@@ -80,8 +80,15 @@ def predict(
         engine: ray: compute on a Ray cluster (RAY_ADDRESS), or with Ray on this machine; `out` is then a
             folder.
         actors: number of Ray actors, each with a model; by default one for each GPU or machine.
+        image_size: pixels of the images that the model takes: 384, or (height, width); by default its own.
         patches: take each image in its own aspect ratio, as at most so many patches (NaFlex), of a ViT with
             learned positions. By default every image is brought to the one size of the model.
+        batch_size: images that are computed together; by default 16 on a CPU, 64 on a GPU.
+        workers: threads that decode images; by default one for each core.
+        device: auto, cpu, cuda, cuda:N or mps; auto is a GPU where there is one.
+        precision: fp32; bf16; auto: bf16 where that is faster and gives the same answers.
+        settings, config: fields of the model's configuration, {"model.heads": 12}; and a TOML file of them.
+        progress: show a progress bar on stderr.
 
     Returns:
         An answer for each image, in the order in which they were named, as often as they were; but for those
@@ -99,7 +106,7 @@ def predict(
     asked: dict[str, Any] = {"top": top, "threshold": threshold, "tta": tta or None}
     changed: dict[str, Any] = {"image_size": image_size, "settings": settings, "config": config}
     how: dict[str, Any] = {"batch_size": batch_size, "workers": workers, "device": device}
-    predictor = Predictor(model, precision=precision, **how, **asked, **changed)
+    predictor = latest(Predictor(model, precision=precision, **how, **asked, **changed))
     use, table, folder = predictor.use, None, None
     in_parts = out is not None and is_folder(out)
     light = not (in_parts or engine or actors) and predictor.light is not None

@@ -20,6 +20,7 @@ from vitreous.api.arguments import (
     say,
     settings_tree,
     threshold_of,
+    weights_folder,
 )
 from vitreous.api.model_use import ModelUse
 from vitreous.data.image_list import ImageList, ImageRows, is_blank
@@ -28,6 +29,7 @@ from vitreous.deployment.programs import is_program, substitute
 from vitreous.deployment.torchless import TorchlessClassifier, open_torchless
 from vitreous.errors import InputError, LazyModule, nearest, utf8_name
 from vitreous.models.stored import BadImage
+from vitreous.outside import local_path
 
 if TYPE_CHECKING:
     from vitreous.api import engines
@@ -80,6 +82,12 @@ class Predictor:
             which travels as a whole.
         output: "labels": the columns label, probability and probabilities (of every class, in the order of
             `labels`) of a classifier, or what another task answers; "features": what the head sees.
+        batch_size: images that are computed together; by default 16 on a CPU, 64 on a GPU.
+        image_size: pixels of the images that the model takes: 384, or (height, width); by default its own.
+        workers: threads that decode images; by default one for each core.
+        device: auto, cpu, cuda, cuda:N or mps; auto is a GPU where there is one.
+        precision: fp32; bf16; auto: bf16 where that is faster and gives the same answers.
+        settings, config: fields of the model's configuration, {"model.heads": 12}; and a TOML file of them.
         options: of "labels": `top`, `threshold` and `tta`; with `top` or `threshold` the columns are those of
             `vitreous predict --out answers.parquet`.
 
@@ -125,14 +133,19 @@ class Predictor:
         self.use = ModelUse(model, device, precision, batch_size, workers, fields, options)
 
     def __getstate__(self) -> dict[str, object]:
-        return {name: value for name, value in vars(self).items() if name not in ("engine", "light")}
+        of_process = ("engine", "light", "opened")
+        return {name: value for name, value in vars(self).items() if name not in of_process}
+
+    @cached_property
+    def opened(self) -> engines.ModelEngine:
+        """The model, open in this process and computed by PyTorch."""
+        return engines.OUTPUTS[self.output](self.use)
 
     @cached_property
     def engine(self) -> Engine:
         """The model at work in this process, for any images that come."""
-        opened = engines.opened_engine(self.output, self.use)
-        opened.begin(self.calibration() if self.calibration else None)
-        return opened
+        self.opened.begin(self.calibration() if self.calibration else None)
+        return self.opened
 
     @cached_property
     def light(self) -> TorchlessClassifier | None:
@@ -149,9 +162,8 @@ class Predictor:
         if folder is None and self.light and not self.light.is_slow_for(len(images)):
             self.engine = self.light
         else:
-            opened = engines.opened_engine(self.output, self.use)
-            opened.begin(images, folder)
-            self.engine = opened
+            self.opened.begin(images, folder)
+            self.engine = self.opened
         return self.engine
 
     @property
@@ -241,6 +253,41 @@ def torchless(use: ModelUse, output: str) -> TorchlessClassifier | None:
     if sentence:
         say(sentence)
     return TorchlessClassifier(exported, use.options.get("top") or 5, use.batch_size, use.workers)
+
+
+LATEST: dict[str, Predictor] = {}  # the one that was made last for a stored model, by `state_of` it
+
+
+def latest(predictor: Predictor) -> Predictor:
+    """Return what answers as a predictor does: the one before, where it is the same, or else this one.
+
+    Of a stored model the one that was opened last stays open, for as long as what was asked of it is asked
+    again and no file of the model has changed: `vitreous.predict` in a loop reads the weights once. It is one
+    model and no more, and a changed file, which has another inode, size or time, is read again.
+    """
+    state = state_of(predictor.output, predictor.use)
+    if state not in LATEST:
+        LATEST.clear()
+        if not state:
+            return predictor
+        LATEST[state] = predictor
+    return LATEST[state]
+
+
+def state_of(output: str, use: ModelUse) -> str:
+    """Return what says which files a model is stored in, as they are now, and what is asked of it; "" for a
+    model in memory, or from elsewhere."""
+    path, folder = path_of_run(use.model), weights_folder(use.model)
+    if not isinstance(path, str | Path) or (folder is None and not local_path(path).is_file()):
+        return ""
+    place = local_path(path)
+    places = {place, *place.glob("*"), *(folder or place).glob("*")}  # of a run, and of its weights
+    found = [output, str(place.absolute()), use.device, use.precision]
+    found += map(repr, (use.fields, use.options, use.batch_size, use.workers))
+    for each in sorted(places):
+        about = each.stat()
+        found.append(f"{each} {about.st_ino} {about.st_size} {about.st_mtime_ns} {about.st_ctime_ns}")
+    return "\n".join(found)
 
 
 class StoredImages(ImageList):
