@@ -57,9 +57,11 @@ def check_data(
     Args:
         data: a dataset in any form that `train` takes.
         task: classification, or another whose data have checks.
+        workers: threads that decode images; by default one for each core.
         quarantine: a folder to which files that cannot be read are moved, out of a folder of images.
         report: an HTML page to write, which shows the images that were found; a CSV file of the same name
             lists those that a training should exclude. They replace such a page and such a list alone.
+        language: of the page, en or ko; by default the locale's.
 
     Raises:
         InputError: there are no such data, or no such task; the data are not a folder; or a file that is not
@@ -146,6 +148,7 @@ def pack_data(
         quality: JPEG quality, 1 to 95; by default 90.
         raw: store pixels instead of JPEGs: nothing to decode, and nearly ten times as large.
         per_shard: number of images in each shard.
+        workers: threads that decode images; by default one for each core.
         strict: stop at an image that cannot be read, instead of leaving it out.
         seed: random seed of the split, where the data has none of its own.
 

@@ -42,6 +42,10 @@ def compare(
     """Compare runs of one task on the examples that all of them have held out, and write a page about it.
 
     Args:
+        workers: threads that decode images; by default one for each core.
+        device: auto, cpu, cuda, cuda:N or mps; auto is a GPU where there is one.
+        progress: show a progress bar on stderr.
+        language: of the page, en or ko; by default the locale's.
         runs: two or more; the others are compared with the first.
         data: a dataset to compare on, in any form that `train` takes; by default the held-out part of each
             run's own.

@@ -86,7 +86,11 @@ def calibrate(
         data: images that the model did not learn from and is not evaluated on, in any form that `train`
             takes; by default those that a training fits the temperature on.
         out: the folder for the calibrated model; by default that of the run, whose model is replaced.
+        batch_size: images that are computed together; by default 16 on a CPU, 64 on a GPU.
+        workers: threads that decode images; by default one for each core.
+        device: auto, cpu, cuda, cuda:N or mps; auto is a GPU where there is one.
         settings, config: of the data ({"data.validation_fraction": 0.1}).
+        progress: show a progress bar on stderr.
 
     Raises:
         InputError: no such model or data, a task without probabilities, or no images to calibrate on.
@@ -146,6 +150,7 @@ def export(
         data: images to calibrate a lower precision on; by default the run's validation part.
         with_preprocessing: include the preprocessing: the program takes pixels, uint8 (B, H, W, C) of any
             size, and gives probabilities.
+        image_size: pixels of the images that the model takes: 384, or (height, width); by default its own.
         settings, config: fields of the model's configuration, {"model.heads": 12}; and a TOML file of them.
         progress: print on stderr that it has begun, since it takes a while.
 

@@ -51,7 +51,13 @@ def evaluate(
         data: a dataset in any form that `train` takes; by default the held-out part of the run's data.
         tta: test-time augmentation: the mean answer to an image, its corners and, if the model was trained
             with them, mirror images; five or ten times the work.
+        image_size: pixels of the images that the model takes: 384, or (height, width); by default its own.
+        batch_size: images that are computed together; by default 16 on a CPU, 64 on a GPU.
+        workers: threads that decode images; by default one for each core.
+        device: auto, cpu, cuda, cuda:N or mps; auto is a GPU where there is one.
+        precision: fp32; bf16; auto: bf16 where that is faster and gives the same answers.
         settings, config: of the data ({"data.test_fraction": 0.3}) and the model's configuration.
+        progress: show a progress bar on stderr.
 
     Raises:
         InputError: no such model or data, nothing was held out, or an option that the task does not have.

@@ -50,6 +50,7 @@ def describe(
     Args:
         model: a name such as ViT-B/16, which needs no weights; a run, a checkpoint in
             any format, or a model.
+        image_size: pixels of the images that the model takes: 384, or (height, width); by default its own.
         batch_size: images in a batch, whose memory is computed.
         settings, config: fields of the model's configuration, {"model.heads": 12}; and a TOML file of them.
 
@@ -118,6 +119,7 @@ def draw(
         out: the SVG file to write.
         theme: light, dark, or auto: that of the page or the system that shows it.
         language: of the words, en or ko; by default that of the locale.
+        image_size: pixels of the images that the model takes: 384, or (height, width); by default its own.
         settings, config: fields of the model's configuration, {"model.heads": 12}; and a TOML file of them.
 
     Raises:
@@ -170,6 +172,7 @@ def convert(
         drop: parts that the format cannot hold and that are left out: representation_size, head, norm_eps,
             mlp.
         license: license for the model card; by default that of the source.
+        image_size: pixels of the images that the model takes: 384, or (height, width); by default its own.
         settings, config: fields of the model's configuration, {"model.heads": 12}; and a TOML file of them.
 
     Raises:

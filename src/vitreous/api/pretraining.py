@@ -74,9 +74,16 @@ def list_recipes() -> dict[str, str]:
 
 
 def compare_recipes(name: str, other: str) -> list[dict[str, object]]:
-    """Return the settings in which a recipe differs from another; or, where `other` is "source", from what
-    the code that it is from computes, with the place there and the reason. Raises InputError: there is no
-    such recipe; it follows none."""
+    """Return the settings in which a recipe differs from another.
+
+    Args:
+        name: of the recipe.
+        other: the name of another one; or "source": the code that it is from, with the place there and the
+            reason.
+
+    Raises:
+        InputError: there is no such recipe; it follows none.
+    """
     shown = find_recipe(name)
     if other == "source":
         return [each._asdict() for each in sourced(shown) if each.why]

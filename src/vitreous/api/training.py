@@ -108,14 +108,17 @@ def train(
             format. try:CHECKPOINT compares beginnings with a tenth of the training each, and starts from the
             checkpoint only if it is best on the validation part. none: random weights, without a comparison.
         recipe: the name of a recipe (vitreous recipe lists them); by default it follows from the data.
+        image_size: pixels of the images that the model takes: 384, or (height, width); by default its own.
         epochs: number of epochs; the total, when resuming.
         minutes: minutes of training, instead of epochs; the total, when resuming.
         batch_size: images in each step; auto: the number of the recipe, in micro-batches that fit the memory.
         out: the run directory; by default a new one in runs/.
+        device: auto, cpu, cuda, cuda:N or mps; auto is a GPU where there is one.
         precision: auto (the default), fp32, bf16, or fp8 on GPUs that have it.
         shard: under torchrun, shard the weights over the processes (FSDP).
         deterministic: compute the same bits each time, on the same machine; slower.
         seed: random seed of initialization, shuffling and augmentation.
+        workers: threads that decode images; by default one for each core.
         strict: stop at an image that cannot be read, instead of leaving it out.
         group_by: keep images of one group (a patient, a video) in one part: a column of the manifest, or a
             regular expression that is searched in the name of each image.

@@ -111,6 +111,7 @@ def resize(
     Weights that do not change are shared with `model`. The class token's position and the registers stay.
 
     Args:
+        model: that is resized; it is not changed.
         image_size: pixels, one number for a square or (H, W).
         patch_size: the projection is resized by the pseudo-inverse (FlexiViT, arXiv 2212.08013, section 3.4).
         interpolation: how learned positions are resampled, by the name of the code that does it so; patches

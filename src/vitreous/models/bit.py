@@ -61,7 +61,13 @@ class BiTConfig(ResNetConfig):
 
 
 class BiT(nn.Module):
-    """Root, stages, mean over the image, linear head; the same methods as `ViT`."""
+    """Root, stages, mean over the image, linear head; the same methods as `ViT`.
+
+    Args:
+        config: the whole description of the function that the model computes.
+        preprocessing, labels, task, temperature, origin: as the attributes of a `ViT`.
+        seed: random seed of the weights.
+    """
 
     described: ClassVar = {"features": ("mean of the cells", ""), "head": ("head", "")}
 

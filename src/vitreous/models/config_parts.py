@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from inspect import cleandoc
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
 from pydantic import (
@@ -66,6 +67,14 @@ class Config(BaseModel):
         allow_inf_nan=False,
         defer_build=True,  # until its first use: most commands use few of them
     )
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        """Add what each field is to the docstring."""
+        doc, fields = cls.__dict__.get("__doc__"), cls.__pydantic_fields__
+        rows = [f"    {name}: {field.description}" for name, field in fields.items() if field.description]
+        if doc and rows:
+            cls.__doc__ = "\n".join([cleandoc(doc), "", "Args:", *rows])
 
     @model_validator(mode="before")
     @classmethod

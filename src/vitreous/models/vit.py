@@ -35,6 +35,9 @@ class ViT(nn.Module):
             were trained for ("mae" ...); None where it is not known.
         temperature: that calibration has divided the head's logits by; 1 where it has not.
         origin: of weights that were loaded.
+
+    Args:
+        seed: random seed of the weights; the others are attributes.
     """
 
     def __init__(

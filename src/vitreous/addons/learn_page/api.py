@@ -47,6 +47,7 @@ def learn(
             MODEL, and in a new folder in inspection/ for any other model.
         language: language in which the page opens, en or ko, of which it has both; by default that of the
             browser.
+        image_size: pixels of the images that the model takes: 384, or (height, width); by default its own.
         settings, config: fields of the model's configuration, {"model.heads": 12}; and a TOML file of them.
 
     Raises:

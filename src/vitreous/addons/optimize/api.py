@@ -48,6 +48,9 @@ def optimize(
         engines: eager, compiled, onnx, openvino; by default those that are installed, and on a CPU without
             compiled, which takes minutes.
         timed_batch: images in the batches whose time decides.
+        batch_size: images that are computed together; by default 16 on a CPU, 64 on a GPU.
+        workers: threads that decode images; by default one for each core.
+        device: auto, cpu, cuda, cuda:N or mps; auto is a GPU where there is one.
         settings, config: of the data ({"data.validation_fraction": 0.1}).
         progress: print on stderr what is measured.
 

@@ -90,6 +90,10 @@ class Segmenter(WithEncoder):
         config, preprocessing, labels, task, temperature: as of a ViT; images are squashed, not cropped.
         encoder: the ViT, without a head.
         head: the decoder.
+
+    Args:
+        origin: of weights that were loaded.
+        seed: random seed of the weights.
     """
 
     def __init__(

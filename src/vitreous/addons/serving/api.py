@@ -47,6 +47,9 @@ def serve(
         allow_host: names in the Host header that are answered beside localhost; a server that other machines
             reach answers for any name unless some are given.
         token_file: a file with a token; requests then need the header Authorization: Bearer TOKEN.
+        precision: fp32; bf16; auto: bf16 where that is faster and gives the same answers.
+        device: auto, cpu, cuda, cuda:N or mps; auto is a GPU where there is one.
+        language: of the page, en or ko; by default the locale's.
         ready: called with the address and what is served, once it answers; by default it is printed.
 
     Raises:

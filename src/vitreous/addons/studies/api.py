@@ -53,6 +53,7 @@ def study(
         seeds: how often each variant is trained; by default 5 times.
         out: the folder for the table and the plot, by default studies/NAME, and studies-quick/NAME with
             `quick`; with all and ledger the folder of these folders.
+        device: auto, cpu, cuda, cuda:N or mps; auto is a GPU where there is one.
         settings: what all variants have in common: `steps`, `batch_size`, `rate`, `weight_decay`,
             `model.width` ...; with `data` also `image_size`. For vtab `init`, the checkpoint, and any setting
             of a training.

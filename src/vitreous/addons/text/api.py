@@ -89,6 +89,8 @@ def translate(
         beams: translations that the search follows; 1 is greedy.
         length_penalty: higher favors longer translations (arXiv 1609.08144, section 7).
         batch_size: texts that are translated together.
+        device: auto, cpu, cuda, cuda:N or mps; auto is a GPU where there is one.
+        precision: fp32; bf16; auto: bf16 where that is faster and gives the same answers.
 
     Raises:
         InputError: no such run or another model, no text at all, or one that is too long.

@@ -104,7 +104,12 @@ class TextModel:
 
 
 class Reader(TextModel):
-    """A captioner: writes the text of images, many at a time."""
+    """A captioner: writes the text of images, many at a time.
+
+    Args:
+        model: that reads the images.
+        tokenizer: of the texts that it writes.
+    """
 
     kind = Captioner
     model: Captioner
@@ -125,7 +130,12 @@ class Reader(TextModel):
 
 
 class Translator(TextModel):
-    """Translates texts with a beam (or greedily), many at a time."""
+    """Translates texts with a beam (or greedily), many at a time.
+
+    Args:
+        model: that reads one language and writes another.
+        tokenizer: of both.
+    """
 
     kind = Transformer
     model: Transformer

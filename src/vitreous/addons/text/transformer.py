@@ -244,7 +244,12 @@ class SequenceModel(nn.Module):
 
 
 class Transformer(SequenceModel):
-    """The encoder-decoder as its configuration says; `TransformerConfig.base()` is the paper's."""
+    """The encoder-decoder as its configuration says; `TransformerConfig.base()` is the paper's.
+
+    Args:
+        config: the whole description of the function that the model computes.
+        seed: random seed of the weights.
+    """
 
     described: ClassVar = {"source_tokens": ("token embedding", "1706.03762, 3.4")}
 
@@ -270,7 +275,13 @@ class Transformer(SequenceModel):
 
 
 class Captioner(SequenceModel):
-    """A ViT and a decoder that reads all of its tokens, the class token too."""
+    """A ViT and a decoder that reads all of its tokens, the class token too.
+
+    Args:
+        config: of the encoder and of the decoder.
+        preprocessing: from images to what the encoder takes; by default squashed to its size.
+        seed: random seed of the weights.
+    """
 
     task = "captioning"
 

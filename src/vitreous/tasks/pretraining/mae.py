@@ -53,6 +53,11 @@ class MAE(MaskedPrediction):
 
         mae = vt.load("hf:facebook/vit-mae-base", kind=vt.MAE)
         masked, reconstructed = mae.reconstruct(images, torch.Generator().manual_seed(0))
+
+    Args:
+        model: the encoder.
+        config: of the mask and the decoder; by default the paper's.
+        seed: random seed of the decoder's weights.
     """
 
     def __init__(self, model: Model, config: MAEConfig | None = None, *, seed: int = 0) -> None:

@@ -1,0 +1,88 @@
+"""Every parameter of the public calls has its line; a parameter of many calls has the same one in each."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+
+import vitreous as vt
+
+# What a parameter of this name means wherever it has no meaning of its own.
+SHARED = {
+    "image_size": "pixels of the images that the model takes: 384, or (height, width); by default its own.",
+    "batch_size": "images that are computed together; by default 16 on a CPU, 64 on a GPU.",
+    "workers": "threads that decode images; by default one for each core.",
+    "device": "auto, cpu, cuda, cuda:N or mps; auto is a GPU where there is one.",
+    "precision": "fp32; bf16; auto: bf16 where that is faster and gives the same answers.",
+    "progress": "show a progress bar on stderr.",
+    "language": "of the page, en or ko; by default the locale's.",
+}
+OWN = {  # calls in which it has: what is trained, exported or changed, and what is not an image
+    "image_size": {
+        "create",
+        "convert",
+        "load",
+        "pretrain",
+        "resize",
+        "train",
+        "ViTConfig",
+        "SegmenterConfig",
+    },
+    "batch_size": {"compare", "describe", "pretrain", "train", "translate"},
+    "language": {"draw", "learn", "study", "train"},
+    "workers": {"pretrain"},
+    "device": {"load", "pretrain"},
+    "precision": {"export", "inspect", "pretrain", "train"},
+    "progress": {"doctor", "export", "learn", "optimize", "pretrain", "study", "train"},
+}
+
+
+def public_calls() -> Iterator[tuple[str, object]]:
+    for name in vt.__all__:
+        call = getattr(vt, name)
+        if callable(call) and not (isinstance(call, type) and issubclass(call, Exception)):
+            yield name, call
+
+
+def lines(call: object) -> dict[str, str]:
+    """Return what is said of each parameter."""
+    found: dict[str, str] = {}
+    names: list[str] = []
+    text = inspect.getdoc(call) or ""
+    for line in text.splitlines():
+        if match := re.match(r" {4}(\w[\w, ]*): (.*)", line):
+            names = re.split(", *", match[1])
+            found |= dict.fromkeys(names, match[2])
+        elif line.startswith(" " * 8):
+            found |= {name: f"{found[name]} {line.strip()}" for name in names}
+        else:
+            names = []
+    return found
+
+
+def parameters(call: object) -> list[str]:
+    various = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    try:
+        signature = inspect.signature(call)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return []
+    return [each.name for each in signature.parameters.values() if each.kind not in various]
+
+
+def test_every_parameter_has_its_line() -> None:
+    missing = []
+    for name, call in public_calls():
+        said = lines(call)
+        missing += [f"{name}({each})" for each in parameters(call) if each not in said]
+    assert not missing
+
+
+def test_a_parameter_of_many_calls_has_one_line() -> None:
+    differing = []
+    for name, call in public_calls():
+        said = lines(call)
+        for each in SHARED.keys() & set(parameters(call)):
+            if name not in OWN.get(each, ()) and said[each] != SHARED[each]:
+                differing.append(f"{name}({each}): {said[each]}")
+    assert not differing
