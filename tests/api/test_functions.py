@@ -19,10 +19,9 @@ from PIL import Image
 import vitreous as vt
 from vitreous.api.cache import KINDS, cache_use, clear_cache
 from vitreous.api.data_source import data_source
-from vitreous.api.inspection import examples_to_show, reduced
+from vitreous.api.inspection import examples_to_show
 from vitreous.cli import run
 from vitreous.errors import InputError
-from vitreous.models.stored import stored
 from vitreous.models.vit import ViT
 from vitreous.results import Result
 from vitreous.tasks import task_named
@@ -104,16 +103,6 @@ def test_the_true_class_of_images_is_that_of_their_folder(model: ViT, tmp_path: 
     digits = examples_to_show(task, model, model, None)
     assert set(digits.labels) <= set("0123456789")
     assert len(digits.labels) == len(digits.examples)
-
-
-def test_large_photographs_are_reduced_when_they_are_read() -> None:
-    photo = Image.new("RGB", (4000, 3000), "red")
-    photo.getexif()[0x0112] = 6  # turned by a quarter
-    small = reduced(stored(photo), (224, 224))
-    assert min(small.size) >= 2 * 224
-    assert small.width * small.height < 1_000_000
-    assert small.height > small.width
-    assert reduced(stored(Image.new("RGB", (400, 300))), (224, 224)).size == (400, 300)
 
 
 @pytest.mark.parametrize("arguments", [["--device", "cpu"], ["--device", "cuda:1"]])

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
 from torch import nn
 
 from vitreous.api.arguments import (
@@ -38,7 +37,7 @@ from vitreous.extensions import kind_of
 from vitreous.languages import phrase, speaking, words
 from vitreous.models.model import modes_restored
 from vitreous.models.preprocessing import Preprocessing
-from vitreous.models.stored import BadImage, ImageLike, Stored
+from vitreous.models.stored import BadImage, ImageLike
 from vitreous.models.vit import ViT
 from vitreous.results import Result
 from vitreous.tasks.answerer import task_of, task_or_classification
@@ -54,8 +53,6 @@ else:  # they import matplotlib, which is not installed everywhere
     methods = LazyModule("vitreous.inspection.attributions")
     live = LazyModule("vitreous.inspection.live")
     model_report = LazyModule("vitreous.inspection.model_report")
-
-ENOUGH = 2  # times the model's size, to which larger images are reduced once they are read
 
 ASKED = 64  # images whose answers decide which are shown first
 
@@ -105,11 +102,13 @@ class Attributions(Result):
 
 class Shown(NamedTuple):
     """Named images (or texts) for a report, a sentence about where they are from, those that could not be
-    read, and the true class of each image where it is known (a name that is not a class means nothing)."""
+    read or are damaged, and the true class of each image where it is known (a name that is not a class means
+    nothing)."""
 
     examples: list[Any]
     about: str = ""
     failed: tuple[Failure, ...] = ()
+    damaged: tuple[Failure, ...] = ()
     labels: tuple[str, ...] = ()
 
 
@@ -145,8 +144,12 @@ def inspect(
         attributions: number of images that every method attributes to patches, with a sanity check by
             randomized weights; by default as many as take about a minute.
         preprocessing: of images, for a module that does not say it.
+        image_size: pixels of the images that the model takes: 384, or (height, width); by default its own.
+        device: auto, cpu, cuda, cuda:N or mps; auto is a GPU where there is one.
         precision: fp32 or bf16.
         settings, config: fields of the model's configuration, {"model.heads": 12}; and a TOML file of them.
+        progress: show a progress bar on stderr.
+        language: of the page, en or ko; by default the locale's.
 
     Raises:
         InputError: no such model, image or class; an option that does not apply to the model; or a
@@ -196,7 +199,7 @@ def inspect(
             progress=advance,
         )
         found = model_report.write_inspection(answerer, shown.examples, folder, request)
-    return replace(found, failed=shown.failed)
+    return replace(found, failed=shown.failed, damaged=shown.damaged)
 
 
 def attribute(
@@ -223,7 +226,10 @@ def attribute(
         steps: of integrated gradients.
         seed: of the randomized weights.
         preprocessing: of images, for a module that does not say it.
+        image_size: pixels of the images that the model takes: 384, or (height, width); by default its own.
+        device: auto, cpu, cuda, cuda:N or mps; auto is a GPU where there is one.
         settings, config: fields of the model's configuration, {"model.heads": 12}; and a TOML file of them.
+        progress: show a progress bar on stderr.
 
     Raises:
         InputError: no such model, image or class, or a model without attention or without classes.
@@ -312,6 +318,7 @@ def examples_to_show(task: AnyTask, model: ModelLike, answerer: Any, given: Any)
     digits. Raises InputError: not one image can be read."""
     about = ""
     failed: list[Failure] = []
+    damaged: list[Failure] = []
     found: Any
     if given is not None:
         kind = kind_of(module_of(answerer).config)
@@ -326,15 +333,16 @@ def examples_to_show(task: AnyTask, model: ModelLike, answerer: Any, given: Any)
         if isinstance(found, list):  # of texts
             return Shown(found)
         rows = found.sample(task.about.inspected)
-    size = getattr(answerer, "model", answerer).preprocessing.size
     read, labels = [], []
     for row in rows:
         try:
-            image = reduced(found.opened(row), size)
+            (image := found.opened(row)).check()
         except BadImage as error:
             failed.append(Failure(error.name, error.reason))
         else:
-            read.append((image, Path(found.name(row)).name))
+            if image.damage:
+                damaged.append(Failure(image.name, image.damage))
+            read.append((found.again(row), Path(found.name(row)).name))
             if given is not None:  # in a folder named like a class it is one of it
                 labels.append(Path(found.name(row)).parent.name)
             elif task.name == "classification" and isinstance(found.targets, ClassTargets):
@@ -345,7 +353,7 @@ def examples_to_show(task: AnyTask, model: ModelLike, answerer: Any, given: Any)
         order = right_and_wrong(answerer, [image for image, _ in read[:ASKED]], labels[:ASKED])
         order += range(len(order), len(read))
         read, labels = [read[row] for row in order], [labels[row] for row in order]
-    return Shown(read, about, tuple(failed), tuple(labels))
+    return Shown(read, about, tuple(failed), tuple(damaged), tuple(labels))
 
 
 def across_folders(folders: Sequence[str]) -> list[int]:
@@ -392,16 +400,3 @@ def held_out_examples(task: AnyTask, model: ModelLike, answerer: object) -> tupl
     source, part, held_out, _ = task.held_out(name, answerer, None, {})
     about = phrase("inspection.held-out", source=source, part=words("inspection.parts")[part])
     return task.to_inspect(held_out), about
-
-
-def reduced(image: Stored, size: tuple[int, int]) -> ImageLike:
-    """Return an image of 8 bits, gray or RGB, at no more than some times `size`, (H, W), so that many
-    photographs fit the memory; others as they are. Raises BadImage."""
-    if image.values() is not None:
-        return image
-    upright = image.preview()
-    factor = min(upright.height / (ENOUGH * size[0]), upright.width / (ENOUGH * size[1]))
-    if factor <= 1:
-        return upright
-    smaller = (round(upright.width / factor), round(upright.height / factor))
-    return upright.resize(smaller, Image.Resampling.LANCZOS, reducing_gap=2.0)

@@ -24,7 +24,7 @@ from vitreous.cli.options import (
     Text,
     Workers,
 )
-from vitreous.cli.printing import print_failed, print_json, print_named, print_table
+from vitreous.cli.printing import print_json, print_named, print_table, print_wrong
 from vitreous.errors import InputError
 from vitreous.languages.terminal import said
 from vitreous.results import percent
@@ -104,7 +104,7 @@ def inspect(model: Model, /, *images: Shown, json: Json = False, **options: Unpa
             ),
             file=sys.stderr,
         )
-    return print_failed(result.failed)
+    return print_wrong(result.failed, result.damaged)
 
 
 class CompareOptions(TypedDict, total=False):

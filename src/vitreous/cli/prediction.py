@@ -142,7 +142,6 @@ def embed(
         del result["paths"]  # they are in the file
         print_json(result)
     else:
-        count, width = features.values.shape
+        count, width = features.count, features.values.shape[1]
         print(said("{out}: {count} images, {width} features of each", out=out, count=count, width=width))
-    failed = {each.path: each.reason for each in features.failed}
-    return print_wrong(failed, {each.path: each.reason for each in features.damaged})
+    return print_wrong(features.failed, features.damaged)

@@ -31,20 +31,15 @@ def print_json(result: Mapping[str, object]) -> None:
     print(text, flush=True)
 
 
-def print_failed(failed: Iterable[Failure]) -> int:
-    """Print a line on stderr for each image that could not be read. The exit code: 1 if there are any."""
-    code = 0
-    for each in failed:
-        print(printable(f"vitreous: {each.path}: {unreadable(each.reason)}"), file=sys.stderr)
-        code = 1
-    return code
-
-
-def print_wrong(failed: Mapping[str, str], damaged: Mapping[str, str]) -> int:
+def print_wrong(
+    failed: Mapping[str, str] | Sequence[Failure], damaged: Mapping[str, str] | Sequence[Failure] = ()
+) -> int:
     """Print a line on stderr for each image that could not be read, or of which a part is missing. The exit
     code: 1 if any could not be read."""
-    for path, reason in {**failed, **damaged}.items():
-        print(printable(f"vitreous: {path}: {unreadable(reason)}"), file=sys.stderr)
+    for wrong in (failed, damaged):
+        named = wrong if isinstance(wrong, Mapping) else {each.path: each.reason for each in wrong}
+        for path, reason in named.items():
+            print(printable(f"vitreous: {path}: {unreadable(reason)}"), file=sys.stderr)
     return 1 if failed else 0
 
 

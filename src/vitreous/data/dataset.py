@@ -291,20 +291,27 @@ class ImageDataset:
         """Return an image of a source that holds pixels, as it holds them. Raises BadImage."""
         raise NotImplementedError
 
-    def opened(self, index: int, channels: int = 3, how: Preprocessing | None = None) -> Stored:
+    def opened(self, index: int, how: Preprocessing | int = 3) -> Stored:
         """Return an image whose size is known, and whose pixels are decoded later. Raises BadImage.
 
         Args:
-            channels: those that are wanted of it.
-            how: the preprocessing of a model, whose range of values counts; by default that of the dataset.
+            how: the preprocessing of a model, which says how many channels are wanted and what range of
+                values; or the channels alone: the range is that of the dataset then.
         """
         encoded = self.encoded(index)
         content = self.held(index) if encoded is None else encoded
-        value_range = how.value_range if how else self.value_range
+        channels, value_range = (
+            (how, self.value_range) if isinstance(how, int) else (how.channels, how.value_range)
+        )
         try:
             return stored(content, self.name(index), channels, value_range)
         except InputError as error:  # an array that is not an image
             raise BadImage(self.name(index), str(error)) from None
+
+    def again(self, index: int) -> ImageLike | ReadAgain:
+        """Return an image as something that can be opened any number of times, and takes no memory for its
+        pixels that it has not already."""
+        return ReadAgain(self, index) if self.encoded(index) is not None else self.held(index)
 
     def image(self, index: int) -> Image.Image:
         """Return an image to be looked at: upright, gray or RGB; of bands the first three, or the first of
@@ -353,6 +360,17 @@ class ImageDataset:
         places = np.linspace(0, among - 1, min(count, among)).astype(int)
         rows: list[int] = places.tolist()
         return rows
+
+
+class ReadAgain(NamedTuple):
+    """An image that is read from its dataset whenever it is opened."""
+
+    images: ImageDataset
+    row: int
+
+    def read(self) -> bytes | None:
+        """Return the file's bytes. Raises BadImage."""
+        return self.images.encoded(self.row)
 
 
 def read_digests(images: ImageDataset, rows: Indices) -> list[str]:

@@ -26,13 +26,13 @@ PLUGINS = {
 INSTALL = "pip install 'vitreous[heic,science]'"
 UNREADABLE = tuple(suffix for suffix, module in PLUGINS.items() if not is_installed(module))
 EXTENSIONS = (
-    *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm"),
+    *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm", ".pgm"),
     *(".avif", ".jp2", ".j2k", ".jpx", ".npy"),
     *(suffix for suffix in PLUGINS if suffix not in UNREADABLE),
 )
 # Images, too, but nothing here reads them.
 FOREIGN = (
-    *(".svg", ".svgz", ".psd", ".xcf", ".exr", ".tga", ".pgm", ".pbm", ".pnm"),
+    *(".svg", ".svgz", ".psd", ".xcf", ".exr", ".tga", ".pbm", ".pnm"),
     *(".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2", ".raf"),
 )
 CHUNK = 4096  # bytes

@@ -216,9 +216,9 @@ class ImageReader:
 
     def decoded(self, index: int, decode: Callable[[Stored], UInt8[Tensor, "C H W"]]) -> Sample:
         """Return what `decode` makes of a stored image. Raises BadImage, also where memory is short."""
-        encoded = self.images.opened(index, self.preprocessing.channels, self.preprocessing)
+        encoded = self.images.opened(index, self.preprocessing)
         try:
-            return Sample(decode(encoded), encoded.name, encoded.damage)
+            return Sample.of(decode(encoded), encoded)
         except MemoryError as error:
             raise BadImage(encoded.name, "it takes more memory than there is") from error
 
@@ -270,7 +270,7 @@ def estimated_bytes(images: ImageDataset, preprocessing: Preprocessing, *, cropp
     areas = []
     for index in images.sample(SAMPLE):
         try:
-            height, width = images.opened(index, preprocessing.channels).size
+            height, width = images.opened(index, preprocessing).size
         except BadImage:
             continue  # counted when it is decoded
         scale = min(shorter_side(preprocessing, ENOUGH) / min(height, width), 1)
@@ -308,16 +308,15 @@ class Memory:
 
         self.block = torch.empty((count, *size) if size else 0, dtype=torch.uint8)
         self.images: dict[int, NDArray[np.uint8]] = {}
-        self.bad: dict[int, BadImage] = {}
-        self.about: list[tuple[str, str | None]] = []  # the name of each, and what is wrong with it
+        self.about: list[Sample | BadImage] = []  # each, without its pixels
         with pool(workers) as executor:
             run = map if executor is None else executor.map
             for index, sample in enumerate(run(attempt, range(count))):
                 bad.note(sample)
-                self.about.append((sample.name, None if isinstance(sample, BadImage) else sample.damage))
+                self.about.append(sample if isinstance(sample, BadImage) else sample._replace(value=None))
                 if isinstance(sample, BadImage):
-                    self.bad[index] = sample
-                elif size:
+                    continue
+                if size:
                     self.block[index] = sample.value.permute(1, 2, 0)
                 else:
                     self.images[index] = sample.value.permute(1, 2, 0).contiguous().numpy()
@@ -325,10 +324,11 @@ class Memory:
 
     def sample(self, index: int) -> Sample:
         """Return one image; its bytes are not a copy. Raises BadImage."""
-        if index in self.bad:
-            raise self.bad[index]
+        about = self.about[index]
+        if isinstance(about, BadImage):
+            raise about
         pixels = torch.from_numpy(self.images[index]) if self.images else self.block[index]
-        return Sample(pixels.permute(2, 0, 1), *self.about[index])
+        return about._replace(value=pixels.permute(2, 0, 1))
 
     def stacked(self, indices: Indices) -> UInt8[Tensor, "B C H W"]:
         """Return several good images at once, where all have one size."""

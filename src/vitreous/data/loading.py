@@ -21,13 +21,14 @@ from vitreous.data.dataset import Indices
 from vitreous.data.sampling import Rows, Sampler
 from vitreous.data.workers import forked, in_order, in_worker, pool
 from vitreous.errors import InputError
-from vitreous.models.stored import BadImage
+from vitreous.models.stored import BadImage, Stored
 from vitreous.rng import numpy_generator
 from vitreous.whole_files import write_text
 
 AHEAD = 3  # batches in the making while the model works
 CHUNK = 8  # samples that a thread takes at a time
-DAMAGED = "damaged: "  # begins the reason of an image that is read all the same, in bad_files.txt
+# In bad_files.txt these begin what is said of an image that is read all the same.
+DAMAGED, LOST = "damaged: ", "not seen by the model: its "
 ASSEMBLERS = 2  # threads that put batches together, so that one's decoding fills the other's gaps
 
 BatchT = TypeVar("BatchT", bound=tuple[Any, ...])
@@ -38,25 +39,33 @@ class Sample(NamedTuple):
     """An image that could be read, as a batch is made of it.
 
     value: its pixels, with what else belongs to it. damage: what is wrong with it all the same, if
-    something is.
+    something is. lost: what of it the model cannot see, if anything: see `Stored.lost`.
     """
 
     value: Any
     name: str
     damage: str | None = None
+    lost: str | None = None
+
+    @classmethod
+    def of(cls, value: Any, image: Stored) -> Sample:
+        """Return a sample of an image that has been decoded."""
+        return cls(value, image.name, image.damage, image.lost)
 
 
 @dataclass(eq=False, kw_only=True)
 class BadFiles:
-    """The images that could not be read, and those that are damaged, each once; and when to stop because of
-    the first."""
+    """The images that could not be read, those that are damaged, and those of which the model cannot see all,
+    each once; and when to stop because of the first."""
 
     ALWAYS_ALLOWED = 3  # in a set of 50 one is already 2 %
+    MOST_LOST = 100_000  # names of images of which the model cannot see all
 
     # The part of an epoch of which more is too much; up to three files never are, unless it is 0.
     allowed: float = 0.01
     reasons: dict[str, str] = field(default_factory=dict, init=False)  # by name
     damaged: dict[str, str] = field(default_factory=dict, init=False)  # read all the same: what is wrong
+    lost: dict[str, str] = field(default_factory=dict, init=False)  # what of an image the model cannot see
 
     def __len__(self) -> int:
         return len(self.reasons)
@@ -74,8 +83,23 @@ class BadFiles:
         """Remember what is wrong with a sample: that it cannot be read, or that it is damaged."""
         if isinstance(sample, BadImage):
             self.add(sample)
-        elif isinstance(sample, Sample) and sample.damage is not None:
-            self.damaged[sample.name] = sample.damage
+        elif isinstance(sample, Sample):
+            if sample.damage is not None:
+                self.damaged[sample.name] = sample.damage
+            if sample.lost is not None and len(self.lost) < self.MOST_LOST:
+                self.lost[sample.name] = sample.lost
+
+    def copy(self) -> BadFiles:
+        """Return the same, to which threads do not add any more."""
+        found = BadFiles(allowed=self.allowed)
+        found.merge(self)
+        return found
+
+    def merge(self, other: BadFiles) -> None:
+        """Remember what another loader has seen, too."""
+        self.reasons |= other.reasons.copy()
+        self.damaged |= other.damaged.copy()
+        self.lost |= other.lost.copy()
 
     def check(self, images: int) -> None:
         """Raises InputError, with the list, if too many of `images` were bad."""
@@ -91,7 +115,8 @@ class BadFiles:
     def write(self, path: Path) -> None:
         """One line for each, name and reason, for the run's bad_files.txt; nothing if there are none."""
         lines = [f"{name}\t{reason}\n" for name, reason in self]
-        lines += [f"{name}\t{DAMAGED}{what}\n" for name, what in sorted(self.damaged.items())]
+        for begin, notes in ((DAMAGED, self.damaged), (LOST, self.lost)):
+            lines += [f"{name}\t{begin}{what}\n" for name, what in sorted(notes.items())]
         if lines:
             write_text(path, "".join(lines))
 
@@ -143,10 +168,9 @@ class BatchLoader(Generic[BatchT]):
             steps = self.sampler.epoch(number, start)
             if self.processes:
                 made = in_order(self.worker_processes, in_worker, steps, ahead=self.workers + AHEAD)
-                for batch, reasons, damaged in made:
-                    self.bad.reasons |= reasons
-                    self.bad.damaged |= damaged
-                    if reasons and not self.sampler.exact:
+                for batch, bad in made:
+                    self.bad.merge(bad)
+                    if bad.reasons and not self.sampler.exact:
                         self.bad.check(self.sampler.count)
                     if batch is not None:
                         yield batch
@@ -168,9 +192,9 @@ class BatchLoader(Generic[BatchT]):
         weakref.finalize(self, executor.shutdown, wait=False, cancel_futures=True)
         return executor
 
-    def batch_and_bad(self, rows: Rows) -> tuple[BatchT | None, dict[str, str], dict[str, str]]:
+    def batch_and_bad(self, rows: Rows) -> tuple[BatchT | None, BadFiles]:
         """Return a batch, and what could not be read or is damaged, in this process up to now."""
-        return self.batch(rows), self.bad.reasons, self.bad.damaged
+        return self.batch(rows), self.bad
 
     def batch(self, rows: Rows, executor: Executor | None = None) -> BatchT | None:
         """Return one batch; None if nothing of it can be read in evaluation."""

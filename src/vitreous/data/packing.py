@@ -22,7 +22,7 @@ from vitreous.data.loading import BadFiles
 from vitreous.data.sources.shards import CLASSES
 from vitreous.data.workers import in_threads, one_core
 from vitreous.errors import InputError, check_free, writing_to
-from vitreous.models.stored import BadImage, Jpeg
+from vitreous.models.stored import BadImage, Jpeg, stored
 from vitreous.results import Result
 from vitreous.whole_files import folder_for, whole
 
@@ -129,13 +129,14 @@ def shrink(images: ImageDataset, packing: Packing, index: int) -> tuple[str, byt
         values = image.values()
         if values is not None:
             return lossless_file(shrunk_values(values, packing.size))
-        pixels = image.shrunk(packing.size)
+        pixels = stored(image, image.name, image.bands).shrunk(packing.size)  # gray stays gray
     except BadImage as bad:
         return bad
-    small = Image.fromarray(pixels.permute(1, 2, 0).contiguous().numpy())
+    channels_last = pixels.permute(1, 2, 0).contiguous().numpy()
+    small = Image.fromarray(channels_last if image.bands == 3 else channels_last[..., 0])
     if packing.raw:
         small.save(file, "PPM")
-        return ".ppm", file.getvalue()
+        return ".pgm" if image.bands == 1 else ".ppm", file.getvalue()
     # 4:2:0 halves the time of decoding, which is what shards are for.
     small.save(file, "JPEG", quality=packing.quality, subsampling="4:2:0")
     return ".jpg", file.getvalue()

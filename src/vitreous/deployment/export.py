@@ -34,7 +34,6 @@ from vitreous.errors import InputError, require_packages, writing_to
 from vitreous.extensions import CLASSES, contributed, outputs_of
 from vitreous.models.model import Model, WithEncoder, as_probabilities, modes_restored
 from vitreous.models.preprocessing import Preprocessing
-from vitreous.models.stored import upright
 from vitreous.results import Result
 from vitreous.whole_files import whole
 
@@ -228,12 +227,8 @@ def calibration_images(model: Model, images: ImageDataset) -> list[NDArray[np.fl
 
 def calibration_pixels(model: Model, images: ImageDataset) -> list[NDArray[np.uint8]]:
     """Return some images, evenly spaced, as their pixels, each (1, H, W, C)."""
-    channels = model.preprocessing.channels
-    found: list[NDArray[np.uint8]] = []
-    for _, image in images.readable(images.sample(CALIBRATION)):
-        shown = upright(image, channels)
-        found.append(np.asarray(shown).reshape(1, shown.height, shown.width, channels))
-    return found
+    rows = images.readable(images.sample(CALIBRATION))
+    return [model.preprocessing.opened(image).array()[None] for _, image in rows]
 
 
 def as_json(about: dict[str, object]) -> dict[str, str]:

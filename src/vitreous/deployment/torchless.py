@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
-from PIL import Image
 
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.image_list import ImageRows
@@ -21,9 +21,9 @@ from vitreous.deployment.programs import PIXELS, Exported, format_of, open_expor
 from vitreous.errors import utf8_name
 from vitreous.extensions import CLASSES, outputs_of_task
 from vitreous.models.preprocessing import Preprocessing
-from vitreous.models.stored import BadImage, Stored, upright
+from vitreous.models.stored import BadImage, Stored
 
-Prepared = Image.Image | NDArray[np.float32]  # upright; or as the model takes it, (C, H, W)
+Prepared = NDArray[Any]  # pixels as the file takes them, (H, W, C); or as its model does, (C, H, W)
 MANY = 4000  # images: for more, loading PyTorch and compiled loops is worth it
 BATCH = 8  # images: what a CPU computes fastest, or nearly so
 
@@ -88,8 +88,8 @@ class TorchlessClassifier:
 
     def prepared(self, images: ImageDataset, index: int) -> tuple[Prepared, str | None]:
         """Return an image as `probabilities` takes it, and what is missing of it. Raises BadImage."""
-        opened = images.opened(index, self.preprocessing.channels, self.preprocessing)
-        image = opened.upright() if self.takes_pixels else prepared(opened, self.preprocessing)
+        opened = images.opened(index, self.preprocessing)
+        image = opened.array() if self.takes_pixels else prepared(opened, self.preprocessing)
         return image, opened.damage
 
 
@@ -112,17 +112,10 @@ def prepared(image: Stored, how: Preprocessing) -> Float[np.ndarray, "C H W"]:
 
 
 def probabilities(found: Exported, images: Sequence[Prepared]) -> Float[np.ndarray, "B classes"]:
-    """Return the probability of each label of upright images."""
-    how = found.preprocessing
+    """Return the probability of each label of images."""
     if found.about["inputs"] == PIXELS:  # of its own size each
-        rows: list[NDArray[np.float32]] = []
-        for image in images:
-            assert isinstance(image, Image.Image)
-            pixels = np.asarray(upright(image, how.channels)).reshape(1, image.height, image.width, -1)
-            rows.append(found.compute(np.ascontiguousarray(pixels), 1)[0])
-        return np.concatenate(rows)
-    batch = np.stack([image for image in images if isinstance(image, np.ndarray)])
-    logits = found.compute(batch, 1)[0].astype(np.float32)
+        return np.concatenate([found.compute(image[None], 1)[0] for image in images])
+    logits = found.compute(np.stack(images), 1)[0].astype(np.float32)
     if outputs_of_task(found.about["task"]) == "sigmoid":
         return np.exp(-np.logaddexp(0, -logits))  # without an overflow
     powers = np.exp(logits - logits.max(axis=1, keepdims=True))

@@ -274,7 +274,7 @@ def decoded_rows(preprocessing: Preprocessing, images: ImageDataset, batch_size:
         read: dict[int, Image.Image] = {}
         for row in rows:
             try:
-                opened = images.opened(row, preprocessing.channels, preprocessing)
+                opened = images.opened(row, preprocessing)
                 read[row] = opened.upright()
             except BadImage as error:
                 bad.add(error)

@@ -129,6 +129,7 @@ class Inspection(Result):
         drawings: the figures as PNG and SVG files.
         summary: the numbers in short.
         failed: images that could not be read, and why.
+        damaged: images of which a part is missing, and what that is.
         boxes: whether letters that no installed font has are boxes in the PNG figures.
     """
 
@@ -138,6 +139,7 @@ class Inspection(Result):
     summary: dict[str, object]
     failed: tuple[Failure, ...] = ()
     boxes: bool = False
+    damaged: tuple[Failure, ...] = ()
 
     def to_json(self) -> dict[str, object]:
         return {
@@ -146,6 +148,7 @@ class Inspection(Result):
             "arrays": str(self.arrays),
             **self.summary,
             "failed": [asdict(each) for each in self.failed],
+            "damaged": [asdict(each) for each in self.damaged],
         }
 
     def _repr_html_(self) -> str:

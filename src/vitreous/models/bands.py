@@ -251,6 +251,13 @@ def to_bytes(values: np.ndarray, value_range: Range | None) -> np.ndarray:
     return bytes_
 
 
+def beyond(values: np.ndarray, value_range: Range) -> float:
+    """Return the share of values (H, W, bands) that a range cuts off, by a level of 8 bits or more."""
+    low, high = np.array(value_range, dtype=np.float64).T
+    level = (high - low) / 255
+    return float(((values < low - level) | (values > high + level)).mean())
+
+
 def measured_range(images: Sequence[np.ndarray]) -> tuple[tuple[float, float], ...] | None:
     """Return the range that images (n, bands) use, of each band, or one for a single band: of whole numbers
     from zero up to a full number of bits (10, 12, 16), of others from the least to the largest. None where

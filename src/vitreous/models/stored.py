@@ -28,6 +28,7 @@ from vitreous.models.bands import (
     NOT_NUMBERS,
     PNG,
     Range,
+    beyond,
     positive_tiff,
     read_bands,
     to_bytes,
@@ -56,13 +57,15 @@ LONGEST_REASON = 300  # characters
 ENDS_TOO_EARLY = "the file ends too early, and the missing rows are gray"
 ORIENTATION = 0x0112  # the EXIF tag
 FORMAT, SIGNED = 339, 2  # TIFF's tag SampleFormat, and its value of numbers with a sign
+FEW_BEYOND = 0.01  # of an image's values, which a range may leave out
 SAME_COLOR = 2  # of 255: what a profile may change of colors that are as good as sRGB's
 BLOCK = 16  # rows that a JPEG is decoded by; of an image half as large 8, and so on
 BORDER = 2  # rows: as far color spreads when it is enlarged, and a part of an image is rounded up
 DAMAGED = re.compile(
     "truncated|ends too early|broken data stream|broken PNG|bad header checksum", re.IGNORECASE
 )
-PIXMAP = re.compile(rb"P6\n(\d+) (\d+)\n255\n")  # the head of a PPM, as Pillow and `data pack --raw` write it
+# The head of a PGM or a PPM, as Pillow and `data pack --raw` write it.
+PIXMAP = re.compile(rb"P([56])\n(\d+) (\d+)\n255\n")
 
 
 try:
@@ -227,19 +230,20 @@ def plain_size(data: bytes, channels: int) -> tuple[int, int, int] | None:
     return height, width, 1 if colors == "Gray" else 3
 
 
-def pixmap(data: bytes) -> UInt8[np.ndarray, "H W 3"] | None:
-    """The pixels of a PPM as they are in the file, which costs a copy; None for anything else."""
+def pixmap(data: bytes) -> UInt8[np.ndarray, "H W bands"] | None:
+    """The pixels of a PGM or a PPM as they are in the file, which costs a copy; None for anything else."""
     head = PIXMAP.match(data)
     if head is None:
         return None
     try:
-        width = whole_number(head[1], low=1, high=MAX_PIXELS)
-        height = whole_number(head[2], low=1, high=MAX_PIXELS)
+        width = whole_number(head[2], low=1, high=MAX_PIXELS)
+        height = whole_number(head[3], low=1, high=MAX_PIXELS)
     except ValueError:
         return None
-    if len(data) != head.end() + 3 * width * height:
+    bands = 3 if head[1] == b"6" else 1
+    if len(data) != head.end() + bands * width * height:
         return None  # Pillow says what is wrong with it
-    return np.frombuffer(data, np.uint8, offset=head.end()).reshape(height, width, 3).copy()
+    return np.frombuffer(data, np.uint8, offset=head.end()).reshape(height, width, bands).copy()
 
 
 def orientation_of(image: Image.Image) -> int:
@@ -366,8 +370,8 @@ def of_content(content: Any, about: About, most_pixels: int, allow: Allow | None
         return of_array(content, about)
     if isinstance(content, Image.Image):
         return of_pillow(content, about)
-    raw = pixmap(content) if about.channels == 3 else None
-    if raw is not None:
+    raw = pixmap(content)
+    if raw is not None and raw.shape[2] == about.channels:
         return Pixmap(raw, about)
     size = plain_size(content, about.channels)
     if size is not None:
@@ -442,15 +446,19 @@ class Stored:
 
     name: what the user calls it. size: (H, W), upright. bands: how many it has: 1 of gray, 3 of color, also
     where it is transparent. damage: what is wrong with it all the same, known when its pixels are decoded.
+    lost: what the channels and the range that are wanted do not hold, "colors" or "range", known then, too.
     source: what it was opened from, a file's bytes, an image of Pillow or an array.
     """
 
     damage: str | None = None
+    lost: str | None = None
     source: Any = None
 
     def __init__(self, about: About, size: tuple[int, int], bands: int) -> None:
         self.name, self.channels, self.value_range = about
         self.size, self.bands = size, bands
+        if (bands, self.channels) == (3, 1):
+            self.lost = "colors"
 
     @property
     def is_rgba_array(self) -> bool:
@@ -526,10 +534,10 @@ def channels_first(pixels: UInt8[np.ndarray, "H W c"]) -> UInt8[torch.Tensor, "c
 
 
 class Pixmap(Stored):
-    """Pixels as they are, RGB."""
+    """Pixels as they are, gray or RGB."""
 
-    def __init__(self, pixels: UInt8[np.ndarray, "H W 3"], about: About) -> None:
-        super().__init__(about, (pixels.shape[0], pixels.shape[1]), 3)
+    def __init__(self, pixels: UInt8[np.ndarray, "H W bands"], about: About) -> None:
+        super().__init__(about, (pixels.shape[0], pixels.shape[1]), pixels.shape[2])
         self.raw = pixels
 
     def array(self) -> UInt8[np.ndarray, "H W channels"]:
@@ -646,6 +654,8 @@ class Bands(Stored):
             pixels = to_bytes(values, known)
         except (InputError, ValueError) as error:
             raise BadImage(self.name, str(error)) from None
+        if known and values.dtype != np.uint8 and beyond(values, known) > FEW_BEYOND:
+            self.lost = "range"
         if bands == self.channels:
             return np.ascontiguousarray(pixels)
         if self.channels == 3:

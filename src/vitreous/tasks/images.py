@@ -118,6 +118,9 @@ class ImageTask(Task[ImageConfigT, ImagesT, ModelT]):
         where = opened.name if opened else str(source or settings.get("source") or self.about.source)
         settings = with_form(settings, where)
         data = opened or self.open_source(where, data_config(settings))
+        asked = settings.get("model", {}).get("channels")
+        if isinstance(data, Splits) and {asked, data.summary.channels} == {1, 3}:  # gray or color, as wanted
+            data = data._replace(summary=data.summary._replace(channels=asked))
         init = init or settings.get("init")
         choice = self.choose(where, data, settings, recipe=recipe, init=init)
         config, own = choice.config, settings

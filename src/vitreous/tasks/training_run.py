@@ -266,9 +266,10 @@ def train_run(
     for sentence in sentences:
         say(sentence)
     bad = BadFiles()
-    bad.reasons.update(trained.material.bad.reasons)
+    bad.merge(trained.material.bad)
     if evaluation:
         bad.reasons.update(evaluation.failed)
+        bad.damaged.update(evaluation.damaged)
     bad.write(run.path / "bad_files.txt")
     more = task.more(trained)
     findings = with_others(

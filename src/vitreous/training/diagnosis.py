@@ -10,7 +10,7 @@ from typing import Any
 
 from vitreous.data.config import DataConfig
 from vitreous.data.findings import Finding, finding
-from vitreous.data.loading import DAMAGED
+from vitreous.data.loading import DAMAGED, LOST
 from vitreous.outside import read_text
 from vitreous.training.callbacks import Row
 from vitreous.training.config import TrainingConfig
@@ -212,7 +212,12 @@ def bad_file_findings(run: Path) -> Iterator[Finding]:
         rows.append((name, reason))
     damaged = [name for name, reason in rows if reason.startswith(DAMAGED)]
     yield from finding("damaged", damaged, severity="warning")
-    if unread := [row for row in rows if not row[1].startswith(DAMAGED)]:
+    # What was decided from the headers, or a sample, when the data were opened, beside all that was read.
+    colored = [name for name, reason in rows if reason == f"{LOST}colors"]
+    yield from finding("colors lost", colored, severity="warning")
+    beyond = [name for name, reason in rows if reason == f"{LOST}range"]
+    yield from finding("beyond range", beyond, severity="warning")
+    if unread := [row for row in rows if not row[1].startswith((DAMAGED, LOST))]:
         name, reason = unread[0]
         yield from finding(
             "bad files", found=len(unread), name=name, reason=reason, file=listed, severity="warning"

@@ -135,12 +135,10 @@ class BadFileSync:
     def exchange(self) -> None:
         """Make all known to every process; all of them call this together. Raises InputError: they are more
         than 1 %, with the list; in every process."""
-        together: dict[str, str] = {}
-        # Threads may add to them meanwhile.
-        for reasons, damaged in self.world.gather((self.bad.reasons.copy(), self.bad.damaged.copy())):
-            together |= reasons
-            self.bad.damaged |= damaged
-        self.bad.reasons.update(together)
+        together = BadFiles()
+        for each in self.world.gather(self.bad.copy()):  # threads may add to it meanwhile
+            together.merge(each)
+        self.bad.merge(together)
         self.shared = len(together)
         self.bad.check(self.images)
 

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 import vitreous as vt
 from vitreous.cli.inspection import Shown
 from vitreous.cli.options import MODEL_HELP, ConfigFile, ImageSize, Json, Language, Settings
-from vitreous.cli.printing import print_failed, print_json
+from vitreous.cli.printing import print_json, print_wrong
 
 
 class LearnOptions(TypedDict, total=False):
@@ -50,4 +50,4 @@ def learn(
         print_json(result.to_json())
     else:
         print(result.page)
-    return print_failed(result.failed)
+    return print_wrong(result.failed)

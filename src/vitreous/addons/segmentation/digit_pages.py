@@ -18,6 +18,7 @@ from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ClassTargets, ImageDataset
 from vitreous.data.sources.small import open_digits
 from vitreous.errors import InputError
+from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.stored import Stored, stored
 
 DIGIT_PAGES = "digit-pages"
@@ -42,7 +43,7 @@ class DigitPages(MaskedDataset):
         self.seed, self.part, self.source = seed, part, DIGIT_PAGES
         self.targets = ClassTargets(np.zeros(count, dtype=np.int64), CLASSES)
 
-    def pair(self, index: int, channels: int = 3) -> tuple[Stored, Mask]:
+    def pair(self, index: int, how: Preprocessing | int = 3) -> tuple[Stored, Mask]:
         """A gray page and its mask."""
         rng = np.random.default_rng((self.seed, self.part, index))
         paper = textured(rng)
@@ -57,7 +58,7 @@ class DigitPages(MaskedDataset):
             mask[here][cover > INK] = 1 + self.digits[sampled]
         paper += rng.normal(0, 0.05, paper.shape)
         gray = (255 * (1 - paper if dark else paper)).round().clip(0, 255).astype(np.uint8)
-        return stored(gray, self.name(index), channels), mask
+        return stored(gray, self.name(index), how if isinstance(how, int) else how.channels), mask
 
 
 def textured(rng: np.random.Generator) -> Float[np.ndarray, "H W"]:

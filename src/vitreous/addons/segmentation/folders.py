@@ -29,6 +29,7 @@ from vitreous.data.held_out import PARTS, with_own_parts
 from vitreous.data.image_list import images_below
 from vitreous.data.workers import in_threads
 from vitreous.errors import InputError
+from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.stored import BadImage, Stored, is_gray, open_image, upright_size
 from vitreous.outside import local_path
 
@@ -56,8 +57,8 @@ class MaskedFiles(MaskedDataset):
     def digest(self, index: int) -> str:
         return "".join(map(file_digest, self.pairs[index]))
 
-    def pair(self, index: int, channels: int = 3) -> tuple[Stored, Mask]:
-        return self.opened(index, channels), read_mask(self.pairs[index][1], self.legend)
+    def pair(self, index: int, how: Preprocessing | int = 3) -> tuple[Stored, Mask]:
+        return self.opened(index, how), read_mask(self.pairs[index][1], self.legend)
 
     def encoded(self, index: int) -> bytes:
         return read_file(self.pairs[index][0])

@@ -35,7 +35,7 @@ IGNORED = 255  # pixels of a mask that are left out of training and evaluation
 class MaskedDataset(ImageDataset):
     """Images, each with a mask of its size: the class number of each pixel, or 255."""
 
-    def pair(self, index: int, channels: int = 3) -> tuple[Stored, Mask]:
+    def pair(self, index: int, how: Preprocessing | int = 3) -> tuple[Stored, Mask]:
         """Return the image as `opened` does, and the class numbers. Raises BadImage, and InputError for a
         mask that is none."""
         raise NotImplementedError
@@ -55,8 +55,8 @@ class MaskedSubset(Subset, MaskedDataset):
 
     images: MaskedDataset
 
-    def pair(self, index: int, channels: int = 3) -> tuple[Stored, Mask]:
-        return self.images.pair(int(self.indices[index]), channels)
+    def pair(self, index: int, how: Preprocessing | int = 3) -> tuple[Stored, Mask]:
+        return self.images.pair(int(self.indices[index]), how)
 
 
 class MaskSplits(NamedTuple):
@@ -199,9 +199,8 @@ class MaskReader:
     def read(self, index: int, rng: np.random.Generator | None) -> Sample:
         """Return an image at the model's size and its mask. Raises BadImage."""
         encoded, image, mask = self.opened(index)
-        name, damage = encoded.name, encoded.damage
         if self.augmentation is None:
-            return Sample((to_tensor(self.preprocessing.image(image)), mask), name, damage)
+            return Sample.of((to_tensor(self.preprocessing.image(image)), mask), encoded)
         crop, (tall, wide) = self.augmentation.random_resized_crop, self.preprocessing.size
         top, left, height, width = random_crop(mask.shape, crop, rng) if crop and rng else (0, 0, *mask.shape)
         box = (left, top, left + width, top + height)
@@ -210,12 +209,12 @@ class MaskReader:
         values = Image.fromarray(mask).resize((wide, tall), Image.Resampling.NEAREST, box)
         if self.augmentation.changes_colors and rng:
             pixels = change_colors(pixels, self.augmentation, rng)
-        return Sample((pixels, np.array(values, dtype=np.uint8)), name, damage)
+        return Sample.of((pixels, np.array(values, dtype=np.uint8)), encoded)
 
     def opened(self, index: int) -> tuple[Stored, Image.Image, Mask]:
         """Return an image, the same upright, and its mask. Raises BadImage, and InputError: their sizes
         differ."""
-        encoded, mask = self.images.pair(index, self.preprocessing.channels)
+        encoded, mask = self.images.pair(index, self.preprocessing)
         image = encoded.upright()
         if (image.height, image.width) != mask.shape:
             raise InputError(

@@ -154,7 +154,7 @@ class ViewReader:
         """Return the views of one image. Raises BadImage."""
         assert rng is not None
         encoded = self.images.opened(index, self.channels)
-        return Sample(self.crops.cut(encoded.upright(), rng), encoded.name, encoded.damage)
+        return Sample.of(self.crops.cut(encoded.upright(), rng), encoded)
 
     def collate(self, samples: Sequence[Sample], indices: Indices, rows: Rows) -> Views:
         views = [sample.value for sample in samples]
