@@ -25,7 +25,8 @@ from vitreous.training.run import Run
 def learn(seed: int) -> dict[str, object]:
     """One run, evaluated."""
     task = task_named("captioning")
-    config, _, data, _ = task.plan(None, {"seed": seed})
+    plan = task.plan(None, {"seed": seed})
+    config, data = plan.config, plan.data
     begun = time.perf_counter(), time.process_time()
     with tempfile.TemporaryDirectory() as folder:
         run = Run.create(Path(folder) / "run", config)

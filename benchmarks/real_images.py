@@ -498,7 +498,7 @@ def measured(name: str, data: Path, minutes: float, seed: int, run: Path) -> dic
         return frozen_features(data, "vitreous:photos", 224)
     if name == SVM:
         return machine_on_gradients(data)
-    config = task_named("classification").plan(str(data), {})[0]
+    config = task_named("classification").plan(str(data), {}).config
     classes = config.model.num_classes
     makers: dict[str, tuple[Callable[[], nn.Module], int]] = {
         "small CNN": (lambda: small_cnn(classes), 64),

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +146,7 @@ def main() -> None:
         settings["data"]["validation_fraction"] = 0.2
     planned = task_named("segmentation").plan(None, settings)
     if options.validation:
-        planned = planned._replace(data=planned.data._replace(test=planned.data.validation))
+        planned = replace(planned, data=planned.data._replace(test=planned.data.validation))
     results: dict[str, Any] = {
         "note": options.note,
     }

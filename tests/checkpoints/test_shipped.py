@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,8 @@ from vitreous.checkpoints.native_writing import save_native, write_json
 from vitreous.checkpoints.runs import read_tree
 from vitreous.cli import run
 from vitreous.models.config import Origin
-from vitreous.tasks import task_named
-from vitreous.tasks.trial import TRY, better_beginning, decided, encoder_to_try, shortened
+from vitreous.tasks import task_named, trials
+from vitreous.tasks.openness import TRY, is_open
 from vitreous.training.initial_model import starting_model
 
 CPU = torch.device("cpu")
@@ -105,66 +104,12 @@ def test_what_is_missing_is_one_sentence(shipped: Path, monkeypatch: pytest.Monk
         vt.load("vitreous:small")
 
 
-def test_what_is_tried_where_nothing_is_asked_for(photos: str, shipped: Path, tmp_path: Path) -> None:
-    task, split = task_named("classification"), {"data": {"validation_fraction": 0.2}}
-    assert encoder_to_try(task, photos, split, None) == TRY + "vitreous:tiny"
-    assert encoder_to_try(task, photos, {}, None) is None  # no validation part
-    assert encoder_to_try(task, photos, split, "deit") is None
-    assert encoder_to_try(task, photos, {**split, "model": {"depth": 2}}, None) is None
-    assert encoder_to_try(task, "synthetic:40@32", split, None) is None  # would be enlarged
-    assert encoder_to_try(task_named("regression"), photos, split, None) is None
-    assert encoder_to_try(task, photos, split, None, "vitreous:tiny") is None  # as it was asked for
-    (tmp_path / "config.toml").write_text('task = "classification"')
-    assert encoder_to_try(task, photos, split, None, str(tmp_path)) is None
-    (tmp_path / "config.toml").write_text('task = "mae"\n[pretraining]')
-    assert encoder_to_try(task, photos, split, None, str(tmp_path)) == f"{TRY}{tmp_path}"
-    assert encoder_to_try(task, photos, {**split, "init": "x"}, None, str(tmp_path)) is None
-    assert encoder_to_try(task, photos, {}, None, str(tmp_path)) is None  # no validation part
+@pytest.mark.usefixtures("shipped")
+def test_an_encoder_is_offered_where_it_may_help(photos: str) -> None:
+    task = task_named("classification")
     assert "--init vitreous:tiny" in " ".join(task.plan(photos, {}).reasons)
     assert "--init" not in " ".join(task.plan(photos, {}, init="vitreous:tiny").reasons)
     assert "--init" not in " ".join(task.plan("synthetic:40@32", {}).reasons)
-
-
-def test_the_better_score_decides() -> None:
-    found = decided({None: 0.5, "runs/a": 0.75}, True, 40)
-    assert found.init == "runs/a"
-    assert found.note == (
-        "starting from runs/a: after a tenth of the training, the scores on 40 validation images are runs/a "
-        "75.0 %, random weights 50.0 %"
-    )
-    assert decided({None: 0.5, "runs/a": 0.5}, True, 40).init is None
-    three = decided({None: 0.1, "vitreous:small": 0.5, "runs/a": 0.25}, False, 40)
-    assert three.init == "vitreous:small"
-    assert "are runs/a 0.25, vitreous:small 0.5, random weights 0.1" in three.note
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("shipped")
-def test_both_are_trained_for_a_tenth_and_compared(photos: str, tmp_path: Path) -> None:
-    """The trial leaves nothing behind; the run that follows begins from what has won and says why."""
-    settings: dict[str, Any] = {"data": {"validation_fraction": 0.2}, "training": {"length": "20 steps"}}
-    task = task_named("classification")
-    assert shortened(task.plan(photos, settings)[0]).training.steps == 2
-    found = better_beginning(task, photos, settings, "vitreous:tiny", device=CPU)
-    assert found.init in (None, "vitreous:tiny")
-    assert "the scores on 3 validation images are vitreous:tiny " in found.note
-    assert found.length is None
-    timed = {**settings, "training": {"length": "0.05 minutes"}}
-    found = better_beginning(task, photos, timed, "vitreous:tiny", device=CPU)
-    assert found.length is not None
-    minutes, unit = found.length.split()
-    assert unit == "minutes"
-    assert 0.005 <= float(minutes) < 0.05  # the trial is a part of the time
-    assert found.note.endswith("of 3 s are left")
-    with pytest.raises(vt.InputError, match=r"compares on the validation part, and .* has none"):
-        better_beginning(task, photos, {}, "vitreous:tiny", device=CPU)
-    run = tmp_path / "run"
-    vt.train(photos, init=TRY + "vitreous:tiny", out=run, minutes=0.1, settings=settings, progress=False)
-    tree = read_tree(run)
-    assert tree.get("init") in (None, "none", "vitreous:tiny")
-    training = tree["training"]
-    assert isinstance(training, dict)
-    assert float(str(training["length"]).removesuffix(" minutes")) < 0.1
 
 
 @pytest.mark.usefixtures("shipped")
@@ -179,15 +124,31 @@ def test_random_weights_can_be_asked_for(
 
 
 @pytest.mark.usefixtures("shipped")
-def test_a_checkpoint_is_tried_beside_what_would_be_begun_with_otherwise(photos: str, tmp_path: Path) -> None:
-    """One whose loss is not finite is not begun with."""
+def test_a_checkpoint_is_tried_beside_what_would_be_begun_with_otherwise(
+    photos: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is damaged is left out, and said."""
+    monkeypatch.setattr(trials, "installed_encoder_names", list)
     damaged, own = vt.load("vitreous:tiny", kind=vt.ViT), str(tmp_path / "own")
     torch.nn.init.constant_(damaged.blocks[0].mlp.contract.weight, float("nan"))  # type: ignore[arg-type, union-attr]
     save_native(damaged, own)
-    settings = {"data": {"validation_fraction": 0.2}, "training": {"length": "20 steps"}}
-    found = better_beginning(task_named("classification"), photos, settings, own, device=CPU)
-    assert found.init != own
-    assert re.search(rf"are {re.escape(own)} -, vitreous:tiny \S+ %, random weights \S+ %", found.note)
+    settings = {"training": {"length": "2 steps"}}
+    run = vt.train(
+        photos, init=f"{TRY}{own}", out=tmp_path / "run", settings=settings, offline=True, progress=False
+    )
+    rows = [each["name"] for each in run.result.more["candidates"]]
+    assert {"linear on vitreous:tiny", "fine-tuned vitreous:tiny", "from scratch"} <= {*rows}
+    assert not [each for each in rows if own in each]
+
+
+def test_what_cannot_be_tried_is_said(photos: str) -> None:
+    classification, segmentation = task_named("classification"), task_named("segmentation")
+    assert is_open(classification, photos, {}, None, f"{TRY}runs/a")
+    assert not is_open(classification, photos, {}, None, "runs/a"), "as it was asked for"
+    with pytest.raises(vt.InputError, match="compares candidates, and `model` names one"):
+        is_open(classification, photos, {"model": {"depth": 2}}, None, f"{TRY}runs/a")
+    with pytest.raises(vt.InputError, match="candidates are compared for classification"):
+        is_open(segmentation, photos, {}, None, f"{TRY}runs/a")
 
 
 def test_the_encoder_of_this_package() -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from scipy.sparse import csr_array
 from torch import nn
 
@@ -99,7 +100,7 @@ with process_group(torch.device("cpu")) as (world, device):
         out = Path(sys.argv[1]) / f"run-{number}"
         source = "synthetic:152@16"
         started = start_run("classification", source, settings, out=out, device=device, world=world)
-        found.append((str(started.run.path), started.run.config.training.batch_size, list(started.notes)))
+        found.append((str(started.run.path), started.run.config.training.batch_size, list(started.reasons)))
     (Path(sys.argv[1]) / f"{world.rank}.json").write_text(json.dumps(found))
 """
 
@@ -115,6 +116,82 @@ def test_processes_begin_one_run_with_a_batch_that_they_can_share(tmp_path: Path
         15,
     ]  # of 127 images; the user's is refused when it is divided
     assert "batch: 14 images, which 2 processes share equally" in first[0][2]
+
+
+DECIDE = """
+import json, sys
+from pathlib import Path
+import torch
+torch.set_num_threads(1)
+from vitreous.tasks import task_named
+from vitreous.tasks.training_run import with_run
+from vitreous.tasks.trials import plan_by_trials
+from vitreous.training.distributed import process_group
+from vitreous.training.settings import to_toml
+
+folder, settings = Path(sys.argv[1]), {"training": {"length": "2 steps", "batch_size": 6}}
+with process_group(torch.device("cpu")) as (world, device):
+    place = {"device": device, "world": world}
+    plan = task_named("classification").plan(sys.argv[2], settings)
+    plan = plan_by_trials(plan, settings, out=folder / "run", offline=True, tell=lambda _: None, **place)
+    plan = with_run(plan, settings, **place)
+    assert (plan.compared.table is not None) == world.first
+    found = [plan.compared.training.name, str(plan.run.path.resolve()), to_toml(plan.config)]
+    (folder / f"{world.rank}.json").write_text(json.dumps(found))
+"""
+
+
+@pytest.mark.parametrize("processes", [2, 3])
+def test_processes_train_what_the_first_one_decides(processes: int, tmp_path: Path) -> None:
+    """By the same candidates as one process, in one run directory."""
+    rng = np.random.default_rng(0)
+    for number in range(40):
+        path = tmp_path / "data" / str(number % 2) / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pixels = (
+            rng.integers(0, 200, (28, 28)) + np.linspace(0, 55, 28)[None if number % 2 else slice(None), ...]
+        )
+        Image.fromarray(pixels.astype(np.uint8)).save(path)
+    (tmp_path / "decide.py").write_text(DECIDE)
+    found: dict[int, list[list[str]]] = {}
+    for count in (1, processes):
+        folder = tmp_path / f"{count}"
+        folder.mkdir()
+        run_group(tmp_path / "decide.py", folder, tmp_path / "data", processes=count)
+        found[count] = [json.loads((folder / f"{rank}.json").read_text()) for rank in range(count)]
+    [one] = found[1]
+    assert all(each == found[processes][0] for each in found[processes])
+    assert [found[processes][0][0], found[processes][0][2]] == [one[0], one[2]]
+    tables = [json.loads((tmp_path / f"{count}" / "run" / "candidates.json").read_text()) for count in found]
+    scores = [[(each["name"], each["score"], each["loss"]) for each in table] for table in tables]
+    assert scores[0] == scores[1]
+
+
+@pytest.mark.slow
+def test_torchrun_answers_as_one_process_does(tmp_path: Path) -> None:
+    """The candidates, the winner, and its evaluation."""
+    results = []
+    for processes in (1, 2):
+        launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
+        command = [*launch, str(processes)] if processes > 1 else [sys.executable]
+        run = tmp_path / f"run-{processes}"
+        options = [
+            "--set",
+            "training.length=2 steps",
+            "--set",
+            "training.batch_size=8",
+            "--offline",
+            "--json",
+        ]
+        command += ["-m", "vitreous", "train", "synthetic:160@28", "--out", str(run), *options]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        results.append(json.loads(done.stdout))
+    one, two = results
+    names = [[each["name"] for each in result["candidates"]] for result in results]
+    assert names[0] == names[1]
+    assert names[0][0] not in ("from scratch", "majority class")
+    assert one["test_accuracy"] == two["test_accuracy"]
 
 
 @pytest.mark.slow

@@ -216,7 +216,7 @@ def test_the_memory_of_large_batches_is_measured_and_split(monkeypatch: pytest.M
 def test_what_the_user_set_is_told_beside_the_recipe() -> None:
     own = {"training": {"length": "2 epochs", "schedule": {"warmup": 0.2}}}
     assert task_named("classification").plan("digits", own).reasons[-1] == (
-        "your own settings take precedence: training.length=2 epochs, training.schedule.warmup=0.2"
+        "recipe: your own settings take precedence: training.length=2 epochs, training.schedule.warmup=0.2"
     )
     assert len(task_named("classification").plan("digits", {}).reasons) == 1
 

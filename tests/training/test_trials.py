@@ -35,7 +35,7 @@ from vitreous.results import duration
 from vitreous.tasks import task_named, trials
 from vitreous.tasks.candidates import Candidate, Part, Table, Trial, add_means
 from vitreous.tasks.course import below_baseline
-from vitreous.tasks.trial import is_open
+from vitreous.tasks.openness import is_open
 from vitreous.training.callbacks import Callback
 
 pytestmark = pytest.mark.usefixtures("quick_figures")
@@ -279,13 +279,14 @@ def test_augmentation_follows_the_data_and_is_said(
     arrows: bool, gray: bool, flip: float, vertical: float, tmp_path: Path
 ) -> None:
     data = draw(tmp_path / "data", 40, arrows=arrows, gray=gray)
-    config, reasons, _, _ = task_named("classification").plan(str(data), {})
+    plan = task_named("classification").plan(str(data), {})
+    config = plan.config
     assert config.augmentation.flip == (flip, vertical)
     assert (config.augmentation.color_jitter is None) == gray
     assert config.augmentation.random_resized_crop is None
     words = "images are not mirrored: on" if arrows else "mirroring does no harm beyond chance: on"
-    assert any(each.startswith(words) for each in reasons)
-    config, reasons, _, _ = task_named("classification").plan(str(data), {"augmentation": {"flip": 0.25}})
+    assert any(each.startswith(f"recipe: {words}") for each in plan.reasons)
+    config = task_named("classification").plan(str(data), {"augmentation": {"flip": 0.25}}).config
     assert config.augmentation.flip == (0.25, 0.0), "as it was asked for"
 
 
@@ -300,10 +301,10 @@ def test_images_are_shown_whole(tmp_path: Path) -> None:
             Image.fromarray(pixels).save(tmp_path / "wide" / f"{label}" / f"{number}.png")
     task, source = task_named("classification"), str(tmp_path / "wide")
     for init in (None, "vitreous:small"):
-        config, reasons, _, _ = task.plan(source, {}, init=init)
-        assert config.preprocessing.resize == "squash"
-        assert any(each.startswith("images are squashed") for each in reasons)
-    named, reasons, _, _ = task.plan(source, {"model": {"name": "ViT-Ti/16"}})
+        plan = task.plan(source, {}, init=init)
+        assert plan.config.preprocessing.resize == "squash"
+        assert any(each.startswith("recipe: images are squashed") for each in plan.reasons)
+    named = task.plan(source, {"model": {"name": "ViT-Ti/16"}}).config
     assert named.preprocessing.resize == "crop", "as its source has it"
     assert named.augmentation.random_resized_crop is not None
     frozen = {"training.head": "linear", "training.length": "0 steps"}
@@ -323,13 +324,13 @@ def test_labels_that_may_depend_on_it_are_not_changed(tmp_path: Path) -> None:
     }
     for task, rows in tables.items():
         (data / "list.csv").write_text("path,label\n" + rows)
-        config, reasons, _, _ = task_named(task).plan(str(data / "list.csv"), {})
-        changed = config.augmentation
+        plan = task_named(task).plan(str(data / "list.csv"), {})
+        changed = plan.config.augmentation
         assert changed.affine is None
         assert changed.random_resized_crop is None
         assert changed.color_jitter is None
         assert not any(changed.flip)
-        assert any("as the labels may depend on it" in each for each in reasons)
+        assert any("as the labels may depend on it" in each for each in plan.reasons)
 
 
 def test_images_of_a_folder_are_shown_across_classes_right_and_wrong() -> None:
@@ -385,12 +386,13 @@ def test_frozen_features_alone_are_a_model_without_a_finding_about_its_course(tm
 EPOCHS: dict[str, Any] = {"training": {"length": "2 epochs"}}
 
 
-def compare(data: Path, settings: dict[str, Any], tell: Any, out: Path) -> tuple[trials.Decision, Table]:
+def compare(data: Path, settings: dict[str, Any], tell: Any, out: Path) -> tuple[trials.Training, Table]:
     """What the trials decide, and by which table."""
     task = task_named("classification")
     plan = task.plan(str(data), settings)
-    tried = trials.Trials(task, settings, plan, CPU, tell, out, options={"offline": True})
-    return trials.plan_by_trials(tried), tried.table
+    options: dict[str, Any] = {"out": out, "offline": True, "device": CPU, "tell": tell}
+    found = trials.plan_by_trials(plan, settings, **options).compared
+    return found.training, found.table
 
 
 def test_there_is_a_model_after_seconds_and_an_interrupt_keeps_it(tmp_path: Path) -> None:
@@ -584,7 +586,7 @@ def test_of_very_many_small_images_a_lighter_model_is_tried(
     for path in data.rglob("*.png"):
         Image.open(path).resize((28, 28)).save(path)
     decided, _ = compare(data, EPOCHS, said.append, tmp_path / "few")
-    assert decided.training.settings == {}, "of few, the network that sees more detail needs no trial"
+    assert decided.settings == {}, "of few, the network that sees more detail needs no trial"
     for name, value in (("many small", 30.0), ("most tried", 24.0)):
         monkeypatch.setitem(trials.THRESHOLDS, name, trials.Threshold(value, ""))
     monkeypatch.setattr("vitreous.tasks.candidates.FEWEST", 4)
@@ -593,4 +595,4 @@ def test_of_very_many_small_images_a_lighter_model_is_tried(
     tried = {each.trial.name: each.trial for each in table.candidates if len(each.parts) == 1}
     lighter, scratch = tried["from scratch with fewer, larger patches"], tried["from scratch"]
     better = lighter.merit > scratch.merit
-    assert decided.training.settings.get("model") == (trials.LIGHTER if better else None)
+    assert decided.settings.get("model") == (trials.LIGHTER if better else None)

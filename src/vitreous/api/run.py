@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from shlex import quote
@@ -23,7 +24,8 @@ from vitreous.languages.terminal import said
 from vitreous.results import Result
 from vitreous.tasks import task_named
 from vitreous.tasks.result import RunResult
-from vitreous.tasks.training_run import Started, examined, open_run, resume_run, train_run
+from vitreous.tasks.task import AnyPlan
+from vitreous.tasks.training_run import examined, open_run, resume_run, task_to_resume, train_run
 from vitreous.training.callbacks import Callback, Display, Row
 from vitreous.training.clock import Clock
 from vitreous.training.config import length_of
@@ -46,7 +48,7 @@ REFUSED = errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO
 NO_MEMORY = "t allocate memory", "out of memory", "not enough memory", "can't start new thread"
 LEAST_MEMORY = 16 * 2**20  # bytes: with less, whatever failed did so for this
 
-Start = Callable[[torch.device, World], Started]
+Start = Callable[[torch.device, World], AnyPlan]
 GivenCallbacks = Iterable[Callback | Callable[[Row], object]]  # functions get each row of metrics
 
 
@@ -139,7 +141,7 @@ class Run(Result):
 
         clock = Clock()
 
-        def start(here: torch.device, world: World) -> Started:
+        def start(here: torch.device, world: World) -> AnyPlan:
             where = None if data is None else str(data)
             expected: dict[str, Any] = {
                 "command": command or str(self.config.command),
@@ -148,10 +150,11 @@ class Run(Result):
             }
             compared = (self.path / TRIALS).is_file()
             if compared:
+                task_to_resume(self.path, expected["command"], task)
                 talk = say if progress and world.first else silent
                 begun = trials.resumed_trials(
                     self.path,
-                    **expected,
+                    data=where,
                     length=length_of(epochs=epochs, steps=steps, minutes=minutes),
                     shard=shard,
                     device=here,
@@ -171,7 +174,7 @@ class Run(Result):
             )
             if compared:
                 opened = trials.with_kept_trials(opened, here, world)
-            return opened._replace(clock=clock)
+            return replace(opened, clock=clock)
 
         return train_in_processes(
             start,
@@ -230,18 +233,18 @@ def train_in_processes(
     require_packages("matplotlib", "sklearn", "tensorboard", extra="train", what="training")
     with speaking(language), own_warnings(), process_group(pick_device(device), waiting) as (world, here):
         with resources(lambda: "nothing was begun"):
-            started = start(here, world)
+            plan = start(here, world)
 
         def tell(note: str) -> None:
             if progress and world.first:
                 print(printable(note), file=sys.stderr)
 
-        if started.known is None and world.first:
-            started = started._replace(known=examined(started.task, started.data, tell))
-        for note in started.notes:
-            tell(note)
-        shown = [Display(started.task.about.training)] if progress and world.first else []
-        run = started.run
+        if plan.findings is None and world.first:
+            plan = replace(plan, findings=examined(plan.task, plan.data, tell))
+        for reason in plan.reasons:
+            tell(reason)
+        shown = [Display(plan.task.about.training)] if progress and world.first else []
+        run = plan.made
         try:
             with (
                 progress_bar("evaluating", progress and world.first) as advance,
@@ -249,7 +252,7 @@ def train_in_processes(
                 run.tracked() if world.first else nullcontext(()) as trackers,
             ):
                 result = train_run(
-                    started,
+                    plan,
                     device=here,
                     world=world,
                     callbacks=[*trackers, *shown, *callbacks],

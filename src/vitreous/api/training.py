@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
@@ -13,12 +14,11 @@ from vitreous.api.arguments import ImageSize, ModelLike, Settings, path_of_run, 
 from vitreous.api.data_source import data_source
 from vitreous.api.run import GivenCallbacks, Run, check_length, check_shard, train_in_processes
 from vitreous.errors import InputError, LazyModule
-from vitreous.languages.terminal import said
 from vitreous.models.settings import set_leaf
 from vitreous.tasks import task_named
-from vitreous.tasks.task import AnyTask, Tree
-from vitreous.tasks.training_run import Started, start_run
-from vitreous.tasks.trial import TRY, better_beginning, encoder_to_try, is_open
+from vitreous.tasks.openness import TRY, is_open
+from vitreous.tasks.task import AnyPlan, AnyTask, Tree
+from vitreous.tasks.training_run import with_run
 from vitreous.training.clock import Clock
 from vitreous.training.config import length_of
 from vitreous.training.distributed import WAITING, World
@@ -105,8 +105,8 @@ def train(
         model: the architecture, with fresh weights: ViT-S/16, R50+ViT-B/16 ...; by default it follows from
             the data.
         init: pre-trained weights to start from: hf:google/vit-base-patch16-224, a run, a checkpoint of any
-            format. try:CHECKPOINT compares beginnings with a tenth of the training each, and starts from the
-            checkpoint only if it is best on the validation part. none: random weights, without a comparison.
+            format. try:CHECKPOINT compares it with the other candidates, of which the best becomes the model.
+            none: random weights, without a comparison.
         recipe: the name of a recipe (vitreous recipe lists them); by default it follows from the data.
         image_size: pixels of the images that the model takes: 384, or (height, width); by default its own.
         epochs: number of epochs; the total, when resuming.
@@ -208,50 +208,25 @@ def start_training(
         if value in ("", TRY):
             raise InputError(f"{name} is empty: is a variable not set? Name one, or leave it out")
 
-    def start(here: torch.device, world: World) -> Started:
+    def start(here: torch.device, world: World) -> AnyPlan:
         named = task_named(task) if isinstance(task, str) else task
-        recipe, begun, note, length = options.get("recipe"), init, "", None
-        talk = say if options.get("progress", True) and world.first else silent
-        if is_open(named, source, settings, recipe, init):
-            return trials.start_by_trials(
-                named,
-                source,
+        recipe, begin, folder = options.get("recipe"), init, None if out is None else Path(out)
+        place: dict[str, Any] = {"device": here, "world": world}
+        if is_open(named, source, settings, recipe, begin):
+            given = None if begin is None else begin.removeprefix(TRY)
+            plan = trials.plan_by_trials(
+                named.plan(source, settings),
                 settings,
-                out=None if out is None else Path(out),
-                options={name: options.get(name) for name in ("offline", "fit_memory")},
-                device=here,
-                world=world,
-                tell=talk,
+                given=given,
+                out=folder,
+                offline=bool(options.get("offline")),
+                tell=say if options.get("progress", True) and world.first else silent,
                 clock=clock,
+                **place,
             )
-        tried = init or ""
-        if not tried.startswith(TRY) and world.size == 1:  # several processes would wait for the first one
-            tried = encoder_to_try(named, source, settings, recipe, init) or ""
-        if tried.startswith(TRY):
-            found: Any = ()
-            if world.first:
-                checkpoint = tried.removeprefix(TRY)
-                talk(
-                    said(
-                        "trying {checkpoint} and other beginnings, with a tenth of the training each",
-                        checkpoint=checkpoint,
-                    )
-                )
-                found = better_beginning(named, source, settings, checkpoint, recipe=recipe, device=here)
-            begun, note, length = world.broadcast(tuple(found))
-        started = start_run(
-            named,
-            source,
-            settings,
-            recipe=recipe,
-            init=begun,
-            out=None if out is None else Path(out),
-            device=here,
-            world=world,
-            fit_memory=options.get("fit_memory", False),
-            length=length,
-        )
-        return started._replace(notes=(*started.notes, note) if note else started.notes, clock=clock)
+        else:
+            plan = replace(named.plan(source, settings, recipe=recipe, init=begin), clock=clock)
+        return with_run(plan, settings, out=folder, fit_memory=bool(options.get("fit_memory")), **place)
 
     machine = settings.get("training", {}).get("machine")
     waiting = machine.get("timeout") if isinstance(machine, Mapping) else None

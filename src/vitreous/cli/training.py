@@ -190,9 +190,8 @@ class ImageOptions(TypedDict, total=False):
         Parameter(
             help="pre-trained weights to start from: hf:google/vit-base-patch16-224, a run, a checkpoint of "
             "any "
-            "format. try:CHECKPOINT compares starting points with a tenth of the training each and uses "
-            "the checkpoint only if it is best on the validation part. none: random weights, without a "
-            "comparison"
+            "format. try:CHECKPOINT compares it with the other candidates, of which the best becomes the "
+            "model. none: random weights, without a comparison"
         ),
     ]
     image_size: ImageSize

@@ -438,8 +438,9 @@ def baselines_of(task: AnyTask, trained: Trained[Any, Any]) -> tuple[Baseline, .
     part, held_out = task.held_out_part(data)
     if held_out is None:
         return ()
-    if isinstance(trained.compared, Table) and part == "test":
-        return baselines_of_table(trained.compared, held_out)
+    table: Table | None = getattr(trained.compared, "table", None)
+    if table is not None and part == "test":
+        return baselines_of_table(table, held_out)
     learned = data if part == "test" else data._replace(validation=None)
     mirrored = any(config.augmentation.flip)
     return fit_classical(learned, problem_of(config, data), mirrored=mirrored).baselines(held_out)

@@ -25,6 +25,7 @@ from vitreous.errors import InputError, LazyModule
 from vitreous.evaluation.outputs import Batching, image_rows
 from vitreous.languages.terminal import said
 from vitreous.models.settings import check_names, explain, merged, set_leaf
+from vitreous.tasks import task_named
 from vitreous.tasks.recipe_choice import Choice, choose, fitted_to_count
 from vitreous.tasks.task import HeldOut, Material, Measure, Parts, Plan, Task, Tree, config_of_run
 from vitreous.training.config import RunConfig
@@ -154,13 +155,15 @@ class ImageTask(Task[ImageConfigT, ImagesT, ModelT]):
             if leaf.endswith(".teacher") and value:
                 set_leaf(paths, leaf, absolute_checkpoint(value))
         config = configure(config, paths)
-        reasons = []
+        reasons: list[str] = []
         for reason in choice.reasons:
             answered = "init" in settings and "init" in reason.holds
             if not answered and (text := reason.true_of(config)):
                 reasons.append(text)
         reasons += [*scaled, *overruled(own)]
-        return Plan(config, tuple(reasons), data, data.name)
+        said_of_recipe = tuple(said("recipe: {reason}", reason=each) for each in reasons)
+        # several labels make another task of classification
+        return Plan(task_named(config.task), config, data, data.name, said_of_recipe)
 
     @abstractmethod
     def open_source(self, source: str, config: DataConfig, model: ModelT | None = None) -> ImagesT:

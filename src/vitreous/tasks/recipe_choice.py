@@ -13,11 +13,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Generic, NamedTuple
 
+import torch
+
 from vitreous.checkpoints.download import encoder_names
 from vitreous.data.dataset import DataSummary
 from vitreous.languages.terminal import said
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config import ViTConfig
+from vitreous.models.model import build_model
 from vitreous.outside import read_text
 from vitreous.training.config import CommandConfig, RunConfig, length_of
 from vitreous.training.learner import scaled_lr
@@ -281,10 +284,10 @@ def rate_factor(model: ViTConfig | BiTConfig) -> float:
 
 
 def weights_of(encoder: ViTConfig | BiTConfig) -> int:
-    """Return about how many weights the layers of an encoder have; a BiT is a large one."""
-    if isinstance(encoder, ViTConfig):
-        return encoder.depth * encoder.width * (4 * encoder.width + 2 * encoder.mlp_dim)
-    return SMALL_ENCODER
+    """Return how many weights an encoder has: its stem, its layers and its positions, without a head."""
+    with torch.device("meta"):
+        model = build_model(encoder.model_copy(update={"num_classes": None}))
+    return sum(weight.numel() for weight in model.parameters())
 
 
 def choose_fine_tuning(

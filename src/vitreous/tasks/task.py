@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar, Unpack, runtime_checkable
 
@@ -22,6 +22,7 @@ from vitreous.evaluation.outputs import Batching
 from vitreous.evaluation.result import Evaluation
 from vitreous.results import Answer
 from vitreous.training.callbacks import Loader, Row
+from vitreous.training.clock import Clock
 from vitreous.training.config import CommandConfig
 from vitreous.training.distributed import ALONE, World
 from vitreous.training.learner import AverageWeight
@@ -64,13 +65,40 @@ DataT = TypeVar("DataT", bound=Parts)  # of which it learns
 AnswererT = TypeVar("AnswererT")  # what gives its answers
 
 
-class Plan(NamedTuple, Generic[ConfigT, DataT]):
-    """A run before it begins: its configuration, why it is this one, its data, and the data's name."""
+@dataclass(frozen=True)
+class Plan(Generic[ConfigT, DataT]):
+    """What a training is going to do. It is made by `Task.plan`, changed by `plan_by_trials` and by what is
+    known of the machine, and nothing is decided after it.
 
+    Attributes:
+        reasons: why it is configured so, in sentences.
+        name: of its run directory, where none is given.
+        run: that directory, once it is made; before, one with a first model in whose place it is made.
+        compared: the candidates among which the answer is chosen at the end
+            (`vitreous.tasks.trials.Comparison`); None: the network answers.
+        clock: of the command; None: its minutes are those of the training alone.
+        findings: what was found in the data and said; None: not yet looked for.
+    """
+
+    task: AnyTask
     config: ConfigT
-    reasons: tuple[str, ...]
     data: DataT
     name: str
+    reasons: tuple[str, ...] = ()
+    run: Run[ConfigT] | None = None
+    compared: Any = None
+    clock: Clock | None = None
+    findings: Sequence[Finding] | None = None
+
+    @property
+    def made(self) -> Run[ConfigT]:
+        """Its run directory."""
+        assert self.run is not None
+        return self.run
+
+    def with_reasons(self, *more: str) -> Plan[ConfigT, DataT]:
+        """Return it with more reasons."""
+        return replace(self, reasons=(*self.reasons, *more))
 
 
 @dataclass(frozen=True)
@@ -288,6 +316,7 @@ class Task(ABC, Generic[ConfigT, DataT, AnswererT]):
 
 
 AnyTask = Task[Any, Any, Any]  # one of the registry
+AnyPlan = Plan[Any, Any]  # of one
 
 
 def module_of(answerer: object) -> nn.Module:

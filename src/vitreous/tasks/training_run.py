@@ -7,10 +7,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
@@ -29,7 +30,7 @@ from vitreous.models.config import ViTConfig
 from vitreous.tasks import task_named, task_of_run
 from vitreous.tasks.course import FINDINGS, course_of, with_others
 from vitreous.tasks.result import RunResult, write_card
-from vitreous.tasks.task import AnyTask, Material, Trained, Tree, module_of
+from vitreous.tasks.task import AnyPlan, AnyTask, Material, Plan, Trained, Tree, module_of
 from vitreous.training.callbacks import Callback, Row
 from vitreous.training.clock import Clock
 from vitreous.training.config import CommandConfig, RunConfig
@@ -47,23 +48,6 @@ BEGUN = count()  # runs of this process: torchrun's restarted processes begin th
 Callbacks = Sequence[Callback | Callable[[Row], object]]
 
 
-# Takes a trained model, and how examples pass through it; returns what answers, and sentences about it. All
-# processes call it together.
-Choosing = Callable[..., tuple[Trained[Any, Any], list[str]]]
-
-
-class Started(NamedTuple):
-    """A run that can be trained; why it is configured as it is, in sentences."""
-
-    task: AnyTask
-    run: Run[CommandConfig]
-    data: Any
-    notes: tuple[str, ...] = ()
-    choosing: Choosing | None = None  # what answers is chosen among candidates; None: the model does
-    clock: Clock | None = None  # of the command; None: its minutes are those of the training alone
-    known: Sequence[Finding] | None = None  # what was found in the data and said; None: not yet looked for
-
-
 def start_run(
     task: str | AnyTask,
     source: object | None,
@@ -71,30 +55,43 @@ def start_run(
     *,
     recipe: str | None = None,
     init: str | None = None,
-    out: Path | None = None,
-    over: Path | None = None,
-    device: torch.device,
-    world: World = ALONE,
-    fit_memory: bool = False,
-    length: str | None = None,
-    base: Tree | None = None,
-) -> Started:
-    """Make a new run directory for a task on `source`. Raises InputError: unknown settings, values or data,
-    or what does not fit together.
+    **place: Any,
+) -> AnyPlan:
+    """Plan a training of a task on `source`, and make its run directory.
 
     Args:
         source: DATA; None: what the settings say, or the task's own bundled data.
         settings: the user's own, over everything that a recipe says.
-        over: a run directory with a first model, in which this run takes its place.
-        fit_memory: split the batch into as many micro-batches as the memory needs.
-        length: that a trial has chosen, or what is left of the time that the settings give.
-        base: settings under the user's own, which a trial has chosen.
-        recipe, init, out: as `vitreous.train` has them.
+        recipe, init: as `vitreous.train` has them.
+        place: as of `with_run`.
+
+    Raises:
+        InputError: unknown settings, values or data, or what does not fit together.
     """
-    kind = task_named(task) if isinstance(task, str) else task
-    config, reasons, data, name = kind.plan(source, settings, recipe=recipe, init=init, base=base)
-    kind = task_named(config.task)  # several labels make another task of classification
-    path, begun = over or out or default_path(name), False
+    named = task_named(task) if isinstance(task, str) else task
+    return with_run(named.plan(source, settings, recipe=recipe, init=init), settings, **place)
+
+
+def with_run(
+    plan: AnyPlan,
+    settings: Tree,
+    *,
+    out: Path | None = None,
+    device: torch.device,
+    world: World = ALONE,
+    fit_memory: bool = False,
+) -> AnyPlan:
+    """Return a plan that is fitted to the machine, with its run directory. Raises InputError: the machine
+    cannot do it, or there is something at `out` already.
+
+    Args:
+        settings: the user's own: what they say is not changed.
+        out: the directory; None: one by the name of the plan.
+        fit_memory: split the batch into as many micro-batches as the memory needs.
+    """
+    config, notes = plan.config, list[str]()
+    over = plan.run.path if plan.run else None
+    path, begun = over or out or default_path(plan.name), False
     if world.first and not over:  # it makes the directory, maybe before another process has come this far
         first, begun = first_value(f"run/{next(BEGUN)}", str(path))
         path = Path(first)
@@ -102,8 +99,7 @@ def start_run(
             check_free(path, otherwise(path, config.command))
     if config.training.computed.deterministic:
         os.environ.setdefault(*CUBLAS_WORKSPACE)
-    notes = [said("recipe: {reason}", reason=reason) for reason in reasons]
-    config = with_precision(with_training(config, length=length) if length else config, device)
+    config = with_precision(config, device)
     size = config.training.batch_size
     if size % world.size and not settings.get("training", {}).get("batch_size"):  # not the user's
         size = max(size - size % world.size, world.size)
@@ -123,7 +119,7 @@ def start_run(
     # All processes measure, or none: an objective may compare the images of all.
     unsure = config.training.computed.grad_accum_steps == 1 and world.any((may_not_fit(config, device),))[0]
     if fit_memory or unsure:
-        parts = micro_batches(kind, config, data, device, world)
+        parts = micro_batches(plan.task, config, plan.data, device, world)
         machine = config.training.computed
         if parts != machine.grad_accum_steps:
             machine = machine.model_copy(update={"grad_accum_steps": parts})
@@ -143,8 +139,10 @@ def start_run(
         world.broadcast(None)  # its config.toml is written
         run = Run.open(path, type(config))
     else:
-        run = Run.shared(path, config, world, recorded_parts(data), begun=begun)
-    return Started(kind, run, data, tuple(notes))
+        run = Run.shared(path, config, world, recorded_parts(plan.data), begun=begun)
+    if plan.compared:
+        plan.compared.begin(run)
+    return replace(plan, config=run.config, run=run).with_reasons(*notes)
 
 
 def task_to_resume(path: Path, command: str = "train", task: str | None = None) -> AnyTask:
@@ -172,7 +170,7 @@ def resume_run(
     steps: int | None = None,
     minutes: float | None = None,
     data: str | None = None,
-) -> Started:
+) -> AnyPlan:
     """Open a run that continues from its newest state.
 
     Args:
@@ -192,11 +190,11 @@ def resume_run(
     if epochs is not None or steps is not None or minutes is not None:
         run, note = run.extended(world, epochs=epochs, steps=steps, minutes=minutes)
     run = run if shard is None else run.with_shards(shard)
-    return Started(kind, run, opened, (note,) if note else ())
+    return Plan(kind, run.config, opened, run.path.name, (note,) if note else (), run)
 
 
 def train_run(
-    started: Started,
+    plan: AnyPlan,
     *,
     device: torch.device,
     world: World = ALONE,
@@ -219,14 +217,14 @@ def train_run(
         Interrupted: Ctrl-C or SIGTERM came, and the state is saved.
         InputError: the loss stays non-finite, a file cannot be written, or too many examples cannot be read.
     """
-    task, run, data, config = started.task, started.run, started.data, started.run.config
+    task, run, data, config = plan.task, plan.made, plan.data, plan.config
     say = tell or silent
 
     # ---- The model
 
     try:
         trained = learn(
-            run, data, device=device, world=world, callbacks=callbacks, tell=tell, clock=started.clock
+            run, data, device=device, world=world, callbacks=callbacks, tell=tell, clock=plan.clock
         )
     except InputError:
         run.forget_failed_start()
@@ -240,10 +238,10 @@ def train_run(
         workers = loading_workers(config.data.read.workers)
     options |= {"device": device, "batch_size": batch_size, "workers": workers, "world": world}
     options["progress"] = progress
-    trained = trained._replace(compared=started.choosing)
+    trained = trained._replace(compared=plan.compared)
     trained, sentences = task.settle(trained, **options)  # in fp32, as `vitreous calibrate`
-    if started.choosing:
-        trained, chosen = started.choosing(trained, **options)
+    if plan.compared:
+        trained, chosen = plan.compared.choose(trained, **options)
         sentences = [*sentences, *chosen]
     answerer = task.answerer_of(trained.model, trained.material.beside)
     held_out, examples = task.held_out_part(data)
@@ -273,7 +271,7 @@ def train_run(
     bad.write(run.path / "bad_files.txt")
     more = task.more(trained)
     findings = with_others(
-        list(started.known or ()), course_of(run, data, evaluation, more.get("baselines", ()))
+        list(plan.findings or ()), course_of(run, data, evaluation, more.get("baselines", ()))
     )
     write_findings(run.path / FINDINGS, findings)
     result = RunResult(

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from shlex import quote
 from tempfile import TemporaryDirectory
@@ -19,13 +19,12 @@ from vitreous.checkpoints.download import encoder_names
 from vitreous.checkpoints.hub_encoders import Encoder, cached_encoders, reachable_encoder
 from vitreous.checkpoints.installed_encoders import installed_encoder_names
 from vitreous.data.dataset import Splits
-from vitreous.data.findings import Finding
 from vitreous.errors import InputError, check_free, check_utf8
 from vitreous.evaluation.measures import Outputs
 from vitreous.languages.terminal import said, said_time
 from vitreous.models.settings import set_leaf
 from vitreous.rng import numpy_generator
-from vitreous.tasks import task_named
+from vitreous.tasks import task_of_run
 from vitreous.tasks.candidates import (
     Candidate,
     Part,
@@ -41,22 +40,18 @@ from vitreous.tasks.candidates import (
 from vitreous.tasks.kept_trials import KeptTrials, keep_trials, kept_trials
 from vitreous.tasks.recipe_choice import SMALL, SMALL_ENCODER, weights_of
 from vitreous.tasks.result import write_candidates
-from vitreous.tasks.task import AnyTask, Plan, Trained, Tree
+from vitreous.tasks.task import AnyPlan, AnyTask, Plan, Trained, Tree
 from vitreous.tasks.training_run import (
-    Choosing,
-    Started,
     examined,
     learn,
     open_run,
     recorded_parts,
-    start_run,
-    task_to_resume,
     with_precision,
+    with_run,
 )
-from vitreous.tasks.trial import shortened
 from vitreous.training.clock import Clock
 from vitreous.training.config import RunConfig, length_of, within
-from vitreous.training.distributed import World
+from vitreous.training.distributed import ALONE, World
 from vitreous.training.initial_model import checkpoint
 from vitreous.training.run import Run, default_path, otherwise, with_training
 from vitreous.training.trainer import NotFinite
@@ -89,6 +84,7 @@ THRESHOLDS = {
     ),
     "most tried": Threshold(20_000, "images that a short trial of small images reads"),
 }
+ENDLESS = 10**9  # epochs between validations: there is one, at the end
 FINER: Tree = {"image_size": 128, "patch_size": 16, "stem": {"strides": (2, 2, 2, 1, 2, 1)}}
 LIGHTER: Tree = {"patch_size": 8, "stem": {"strides": (2, 1, 2, 1, 2, 1)}}
 # Low-rank changes of a large encoder, at the rate that they need.
@@ -98,12 +94,13 @@ LORA: Tree = {"lora": {"rank": 8}, "peak_lr": 1e-3, "optimizer": {"layer_decay":
 @dataclass(frozen=True)
 class Training:
     """A way to train a network: its name, here and in the catalog of languages, the checkpoint that it begins
-    with, and settings under the user's own."""
+    with, and settings under the user's own. length: where it is not as these settings say."""
 
     name: str
     words: str
-    init: str | None
-    settings: Tree
+    init: str | None = None
+    settings: Tree = field(default_factory=dict)
+    length: str | None = None
 
     @property
     def part(self) -> Part:
@@ -111,153 +108,122 @@ class Training:
         return Part(name=self.name, words=f"candidates.{self.words}", init=self.init)
 
 
-@dataclass(frozen=True)
-class Decision:
-    """What the trials decide.
-
-    Attributes:
-        training: of the network; the first one where nothing is left to train.
-        length: of the training, where it is not as the settings say.
-        notes: sentences about it.
-        out: the run directory, where it has a first model already.
-    """
-
-    training: Training
-    length: str | None
-    notes: tuple[str, ...] = ()
-    out: Path | None = None
-
-
 def limit(name: str) -> float:
     """Return the value of a threshold."""
     return THRESHOLDS[name].value
 
 
-def start_by_trials(
-    task: AnyTask,
-    source: Any,
+def plan_by_trials(
+    plan: Plan[RunConfig, Splits],
     settings: Tree,
     *,
+    given: str | None = None,
     out: Path | None = None,
-    options: Mapping[str, Any],
+    offline: bool = False,
     device: torch.device,
-    world: World,
+    world: World = ALONE,
     tell: Callable[[str], None],
-    clock: Clock,
+    clock: Clock | None = None,
     kept: KeptTrials | None = None,
-) -> Started:
-    """Compare candidates in the first process, and make the run that they decide in all: each of several
-    processes then trains the same method.
+) -> Plan[RunConfig, Splits]:
+    """Compare candidates in the first process, and return the plan that they decide in all: each of several
+    processes then trains the same method. The run directory has a first model after seconds.
 
     Args:
-        kept: trials of `out` that were interrupted, and go on.
-        options: offline and fit_memory, of `train`.
+        plan: of a training from scratch.
+        settings: the user's own.
+        given: a checkpoint that is compared with the others.
+        out: the run directory; None: a new one.
+        offline: never ask the hub for an encoder.
         clock: of the command.
+        kept: trials of `out` that were interrupted, and go on.
+
+    Raises:
+        InputError: as `Task.plan`, or there is something at `out` already.
     """
-    if out is not None and kept is None and world.first:  # before minutes are spent on it
-        check_free(out, otherwise(out, "train"))
-        check_utf8(str(out), "`out`")
-    plan = task.plan(source, settings)
-    task = task_named(plan.config.task)  # several labels make another task of classification
-    decision: Decision | None = None
+    clock = clock or Clock()
     trials: Trials | None = None
-    known: list[Finding] | None = None
+    decided: tuple[Training, str | None, tuple[str, ...]] | None = None
     if world.first:
-        known = examined(task, plan.data, tell)
-        trials = Trials(task, settings, plan, device, tell, out, clock, options)
+        if out is not None and kept is None:  # before minutes are spent on it
+            check_free(out, otherwise(out, "train"))
+            check_utf8(str(out), "`out`")
+        options = {"offline": offline, "given": given}
+        plan = replace(plan, findings=examined(plan.task, plan.data, tell))
+        trials = Trials(plan, settings, device, tell, out, clock, options)
         trials.go_on(kept)
-        decision = plan_by_trials(trials)
-    theirs = world.broadcast(decision)
+        training, notes = compare(trials)
+        folder = str(trials.run.path.absolute()) if trials.run else None
+        decided = training, folder, notes
+    theirs = world.broadcast(decided)
     assert theirs is not None
-    started = start_run(
-        task,
-        plan.data,
-        settings,
-        init=theirs.training.init,
-        out=out,
-        over=theirs.out,
-        device=device,
-        world=world,
-        fit_memory=bool(options.get("fit_memory")),
-        length=theirs.length,
-        base=theirs.training.settings,
+    training, folder, notes = theirs
+    # What it begins with is decided: `base` names it, so that no reason advises what was compared just now.
+    base = {**training.settings, "init": training.init}
+    found = plan.task.plan(plan.data, settings, init=training.init, base=base)
+    config = with_training(found.config, length=training.length) if training.length else found.config
+    return replace(
+        found.with_reasons(*notes),
+        config=config,
+        run=Run(Path(folder), config) if folder else None,
+        compared=Comparison(training, trials.table if trials else None, trials),
+        clock=clock,
+        findings=plan.findings,
     )
-    if trials:
-        write_candidates(started.run.path, trials.table.rows())
-        trials.keep(started.run.path, theirs)
-        for note in theirs.notes:
-            tell(note)
-    choose = choosing(task, trials.table if trials else None, theirs.training)
-    return started._replace(choosing=choose, clock=clock, known=known)
 
 
 def resumed_trials(
-    path: Path,
-    *,
-    command: str,
-    task: str | None,
-    data: str | None,
-    length: str | None,
-    shard: bool | None,
-    **place: Any,
-) -> Started | None:
+    path: Path, *, data: str | None, length: str | None, shard: bool | None, **place: Any
+) -> AnyPlan | None:
     """Begin again with the trials of a run that was interrupted while candidates were compared; None where it
     was not.
 
     Args:
-        command, task, data, length, shard: as of `vitreous.tasks.training_run.resume_run`.
-        place: device, world and tell, as of `start_by_trials`.
+        data, length, shard: as of `vitreous.tasks.training_run.resume_run`.
+        place: device, world and tell, as of `plan_by_trials`.
     """
     kept = kept_trials(path)
     if kept is None or kept.decision is not None:
         return None
-    named = task_to_resume(path, command, task)
-    run = open_run(path).with_data(data)
-    settings: dict[str, Any] = dict(kept.settings)
+    run, task = open_run(path).with_data(data), task_of_run(path)
+    settings: dict[str, Any] = {**kept.settings, "source": run.config.source}
     for leaf, value in (("training.length", length), ("training.machine.shard", shard)):
         if value is not None:
             set_leaf(settings, leaf, value)
-    settings["source"] = run.config.source
-    return start_by_trials(
-        named,
-        named.open_data(run.config, run.split),
+    plan = plan_by_trials(
+        task.plan(task.open_data(run.config, run.split), settings),
         settings,
         out=path,
-        options=kept.options,
         clock=Clock.after(kept.seconds),
         kept=kept,
+        **kept.options,
         **place,
     )
+    return with_run(plan, settings, device=place["device"], world=place["world"])
 
 
-def with_kept_trials(started: Started, device: torch.device, world: World) -> Started:
-    """Return a run that goes on, with the candidates among which its answer is chosen at the end."""
-    kept = kept_trials(started.run.path) if world.first else None
-    table, training = None, None
+def with_kept_trials(plan: AnyPlan, device: torch.device, world: World) -> AnyPlan:
+    """Return the plan of a run that goes on, with the candidates among which its answer is chosen at the
+    end."""
+    kept = kept_trials(plan.made.path) if world.first else None
+    compared: Comparison | None = None
     if kept is not None and kept.decision is not None:
-        config: Any = started.run.config
-        table = Table.of(started.data, problem_of(config, started.data), device)
-        training = Training(**kept.decision)
+        table = Table.of(plan.data, problem_of(plan.config, plan.data), device)
+        compared = Comparison(Training(**kept.decision), table)
         if not kept.fill(table):
-            sentence = said(
-                "the images are not those on which candidates were compared: the network alone answers"
+            return plan.with_reasons(
+                said("the images are not those on which candidates were compared: the network alone answers")
             )
-            return started._replace(notes=(*started.notes, sentence))
-    if not world.broadcast(table is not None):
-        return started
-    return started._replace(choosing=choosing(started.task, table, training))
+    others = world.broadcast(compared and compared.for_others())
+    return replace(plan, compared=compared if world.first else others)
 
 
-def plan_by_trials(trials: Trials) -> Decision:
-    """Try the candidates one after the other, and decide. The best so far is the model of the run directory,
-    so that there is one after seconds. Raises InputError: as `Task.plan`."""
-    task, data, settings, table, tell = (
-        trials.task,
-        trials.data,
-        trials.settings,
-        trials.table,
-        trials.tell,
-    )
+def compare(trials: Trials) -> tuple[Training, tuple[str, ...]]:
+    """Try the candidates one after the other. Return the training that follows, and sentences about it. The
+    best so far is the model of the run directory, so that there is one after seconds. Raises InputError: as
+    `Task.plan`."""
+    task, data, settings = trials.plan.task, trials.data, trials.settings
+    table, tell = trials.table, trials.tell
     tell(said("comparing candidates on {count:,} training images", count=len(data.train)))
 
     # ---- Methods that are fitted in seconds; the best of them is the first model
@@ -268,35 +234,40 @@ def plan_by_trials(trials: Trials) -> Decision:
 
     # ---- Heads on the features of an encoder
 
-    trainings = [Training("from scratch", "scratch", None, {})]
+    trainings = [Training("from scratch", "scratch")]
     side = min(data.summary.height, data.summary.width)
     is_small = side < SMALL
     early = trials.is_within("frozen until")
-    offline = bool(trials.options.get("offline"))
-    if not is_small and early and (encoder := encoder_at_hand(task, data, settings, tell, offline=offline)):
-        if encoder.name in installed_encoder_names():
-            trials.add_photos(encoder.name)
-            trainings.insert(0, trials.tuned_photos(encoder.name))
-            encoder = None
-    else:
-        encoder = None
-    if encoder is not None:
+    encoders: list[str] = [trials.options["given"]] if trials.options.get("given") else []
+    if not is_small and early:
+        offline = bool(trials.options.get("offline"))
+        encoders += filter(None, [encoder_at_hand(task, data, settings, tell, offline=offline)])
+    for name in reversed(encoders):
+        if name in installed_encoder_names():
+            trials.add_photos(name)
+            trainings.insert(0, trials.tuned_photos(name))
+            continue
         linear: Tree = {"training": {"head": {"kind": "linear"}}} if task.name == "classification" else {}
-        tuned = Training(f"fine-tuned {encoder.name}", "tuned", encoder.name, linear)
-        trainings.insert(0, tuned)
-        if weights_of(checkpoint(encoder.name).config) >= SMALL_ENCODER:  # which may forget what it knows
-            both: dict[str, Any] = {"training": {**linear.get("training", {}), **LORA}}
-            trainings.insert(1, Training(f"LoRA of {encoder.name}", "lora", encoder.name, both))
+        tuned = Training(f"fine-tuned {name}", "tuned", name, linear)
         begun = task.plan(data, settings, init=tuned.init, base=tuned.settings)
-        trials.add_heads(encoder.name, begun.config)
+        try:
+            trials.add_heads(name, begun.config)
+        except InputError as error:  # weights that are not finite, for example
+            tell(said("{name} is not used: {reason}", name=name, reason=error))
+            continue
+        if weights_of(checkpoint(name).config) >= SMALL_ENCODER:  # which may forget what it knows
+            both: dict[str, Any] = {"training": {**linear.get("training", {}), **LORA}}
+            trainings.insert(0, Training(f"LoRA of {name}", "lora", name, both))
+        trainings.insert(0, tuned)
 
     # ---- Short trainings of networks
 
     tried_on = data
     if is_small:
-        trainings, tried_on = small_trainings(data)
+        small, tried_on = small_trainings(data)
+        trainings = [*trainings[:-1], *small]
     elif side >= limit("detailed") and has_validation(data):
-        trainings.append(Training("from scratch at 128x128", "finer", None, {"model": FINER}))
+        trainings.append(Training("from scratch at 128x128", "finer", settings={"model": FINER}))
     if len(trainings) > 1 or (table.best and not is_small):
         for training in trainings:
             if training.name in table.names:  # before it was interrupted
@@ -315,10 +286,11 @@ def plan_by_trials(trials: Trials) -> Decision:
 
 def small_trainings(data: Splits) -> tuple[list[Training], Splits]:
     """Return the trainings that are tried on small images, and the images that they are tried on."""
-    trainings = [Training("from scratch", "scratch", None, {})]
+    trainings = [Training("from scratch", "scratch")]
     if len(data.train) <= limit("many small") or not has_validation(data):
         return trainings, data
-    trainings.append(Training("from scratch with fewer, larger patches", "lighter", None, {"model": LIGHTER}))
+    lighter: Tree = {"model": LIGHTER}
+    trainings.append(Training("from scratch with fewer, larger patches", "lighter", settings=lighter))
     most = int(limit("most tried"))
     rows = numpy_generator(0, "images of short trials").permutation(len(data.train))[:most]
     return trainings, data._replace(train=data.train.subset(np.sort(rows)))
@@ -329,16 +301,15 @@ class Trials:
 
     def __init__(
         self,
-        task: AnyTask,
-        settings: Tree,
         plan: Plan[RunConfig, Splits],
+        settings: Tree,
         device: torch.device,
         tell: Callable[[str], None],
         out: Path | None = None,
         clock: Clock | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        self.task, self.settings, self.plan, self.device, self.tell = task, settings, plan, device, tell
+        self.task, self.settings, self.plan, self.device, self.tell = plan.task, settings, plan, device, tell
         self.out, self.clock, self.options = out, clock or Clock(), options or {}
         self.data = plan.data
         self.table = Table.of(plan.data, problem_of(plan.config, plan.data), device)
@@ -354,7 +325,7 @@ class Trials:
             self.run = Run.open(self.out, type(self.plan.config))
             kept.fill(self.table)  # of other images none of them holds
 
-    def keep(self, folder: Path, decision: Decision | None = None) -> None:
+    def keep(self, folder: Path, decision: Training | None = None) -> None:
         """Keep the candidates, and what they decided, in the run directory."""
         keep_trials(
             folder,
@@ -362,7 +333,7 @@ class Trials:
             settings=self.settings,
             options=self.options,
             seconds=self.clock.seconds,
-            decision=asdict(decision.training) if decision else None,
+            decision=asdict(decision) if decision else None,
         )
 
     def is_within(self, name: str, more: float = 0.0) -> bool:
@@ -473,8 +444,9 @@ class Trials:
             )
         )
 
-    def decide(self, trainings: list[Training]) -> Decision:
-        """Choose the training: that of the best trial, unless what is ahead is so by more than chance."""
+    def decide(self, trainings: list[Training]) -> tuple[Training, tuple[str, ...]]:
+        """Choose the training: that of the best trial, unless what is ahead is so by more than chance. Return
+        it with its length, and sentences about it."""
         ranked, tried = self.table.ranked(), dict[str, Candidate]()
         for each in ranked:
             if each.learns and len(each.parts) == 1:
@@ -482,7 +454,6 @@ class Trials:
         best = ranked[0] if ranked else None
         name = next(iter(tried), trainings[0].name)
         training = next(each for each in trainings if each.name == name)
-        out = self.run.path if self.run else None
         notes: list[str] = []
         ahead = best if best is not None and not best.learns else None
         if ahead is not None:
@@ -501,12 +472,12 @@ class Trials:
                     name=tried[name].trial.title(),
                 )
             )
-            return Decision(training, length_of(steps=0), tuple(notes), out)
+            return replace(training, length=length_of(steps=0)), tuple(notes)
         if name in tried:
             notes.append(
                 said("training {name}, the best of the short trials", name=tried[name].trial.title())
             )
-        return Decision(training, self.length(training, ahead), tuple(notes), out)
+        return replace(training, length=self.length(training, ahead)), tuple(notes)
 
     def length(self, training: Training, ahead: Candidate | None) -> str | None:
         """Return how long the training is: as it was asked for; else as the time allows, of which less is
@@ -525,7 +496,7 @@ def predicting(run: Path | None) -> str:
 
 def encoder_at_hand(
     task: AnyTask, source: object, settings: Tree, tell: Callable[[str], None], *, offline: bool
-) -> Encoder | None:
+) -> str | None:
     """Return the best pre-trained encoder that can be had and suits the data: one in the hub's cache, a small
     open one of the hub, or the one that comes with the package."""
     for encoder in encoders(offline=offline):
@@ -536,7 +507,7 @@ def encoder_at_hand(
         except InputError as error:
             tell(said("{name} is not used: {reason}", name=encoder.name, reason=error))
             continue
-        return encoder
+        return encoder.name
     return None
 
 
@@ -549,6 +520,21 @@ def encoders(*, offline: bool) -> Iterator[Encoder]:
         yield Encoder(name, "comes with a package that is installed")
     for name in encoder_names():
         yield Encoder(name, "comes with vitreous")
+
+
+def shortened(config: RunConfig, share: float) -> RunConfig:
+    """Return the configuration of a trial, which takes a share of the training."""
+    training = config.training
+    length = length_of(
+        epochs=training.epochs and training.epochs * share,
+        steps=training.steps and max(1, round(training.steps * share)),
+        minutes=training.minutes and training.minutes * share,
+    )
+    records = training.recorded.model_copy(update={"upload": None, "track": (), "early_stopping": None})
+    config = with_training(config, length=length, records=records)
+    return config.model_copy(
+        update={"evaluation": config.evaluation.model_copy(update={"every_epochs": ENDLESS})}
+    )
 
 
 def trained_answers(
@@ -579,34 +565,52 @@ def trained_answers(
         return outputs, speeds[-1] if speeds else 0.0
 
 
-def choosing(task: AnyTask, table: Table | None, training: Training | None) -> Choosing:
-    """Return what chooses the answer of a run among its candidates, once its network is trained.
+@dataclass(frozen=True)
+class Comparison:
+    """The candidates of a run, among which its answer is chosen once its network is trained.
 
-    Args:
-        table: of the trials; None in every process but the first.
+    Attributes:
         training: of the network.
+        table: None in every process but the first.
+        trials: that filled the table in this session.
     """
 
-    def choose(trained: Trained[RunConfig, Splits], **options: Any) -> tuple[Any, list[str]]:
-        world, run = options["world"], trained.run
+    training: Training
+    table: Table | None
+    trials: Trials | None = None
+
+    def for_others(self) -> Comparison:
+        """Return it for the processes that have not compared anything."""
+        return Comparison(self.training, None)
+
+    def begin(self, run: Run[RunConfig]) -> None:
+        """Keep the table and what it decided in the run directory of the network, before that learns."""
+        if self.table and self.trials:
+            write_candidates(run.path, self.table.rows())
+            self.trials.keep(run.path, self.training)
+
+    def choose(self, trained: Trained[RunConfig, Splits], **options: Any) -> tuple[Any, list[str]]:
+        """Return what answers, and sentences about it: all processes call it together.
+
+        Args:
+            options: how examples pass through the network.
+        """
+        world, run, table = options["world"], trained.run, self.table
         sentences, alone = list[str](), True
-        if world.first and table is not None and training is not None:
-            chosen = last_comparison(table, training, trained, options)
-            alone = chosen is None or (chosen.learns and len(chosen.parts) == 1)
-            if not alone and chosen is not None:
-                network: Any = trained.model
-                model = final_model(table, chosen, network)
-                run.save_model(model)
-                trained = trained._replace(model=model)
+        if world.first and table is not None:
+            chosen = last_comparison(table, self.training, trained, options)
             if chosen is not None:
-                sentences.append(kept(table, chosen))
+                sentences.append(kept_sentence(table, chosen))
+                alone = chosen.learns and len(chosen.parts) == 1
+                if not alone:
+                    network: Any = trained.model
+                    model = final_model(table, chosen, network)
+                    run.save_model(model)
+                    trained = trained._replace(model=model)
             write_candidates(run.path, table.rows())
-            trained = trained._replace(compared=table)
         if world.size > 1 and not world.broadcast(alone) and not world.first:
             trained = trained._replace(model=run.model())
         return trained, sentences
-
-    return choose
 
 
 def last_comparison(
@@ -640,7 +644,7 @@ def of_training(candidate: Candidate, training: Training) -> bool:
     return all(part.method is not None or part.name == training.name for part in candidate.parts)
 
 
-def kept(table: Table, chosen: Candidate) -> str:
+def kept_sentence(table: Table, chosen: Candidate) -> str:
     """Return a sentence about what became the model."""
     numbers: dict[str, object] = {
         "name": chosen.trial.title(),

@@ -159,7 +159,8 @@ def test_letters_written_in_bytes_are_shown_as_letters():
 
 
 def test_the_bundled_numbers_are_the_default():
-    config, _, data, _ = task_named("translation").plan(None, {})
+    plan = task_named("translation").plan(None, {})
+    config, data = plan.config, plan.data
     assert config.source == "numbers"
     assert len(data.test) > 1000
 

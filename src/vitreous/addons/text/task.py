@@ -241,7 +241,7 @@ class TextTask(
         of_data = {name: value for name, value in settings.items() if name not in ("model", "training")}
         data = opened or self.open_data(configure(self.config(), of_data))
         config = configure(self.recipe(where, data), settings)
-        return Plan(config, (), data, data.name)
+        return Plan(self, config, data, data.name)
 
     def open_data(self, config: SequenceConfigT, split: Path | None = None) -> TextPartsT:
         return self.open_source(config.source, config)

@@ -6,7 +6,7 @@ import logging
 import math
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, Unpack, cast
@@ -241,8 +241,9 @@ class Pretraining(ImageTask[PretrainingT, Splits, nn.Module]):
         init: str | None = None,
         base: Tree | None = None,
     ) -> Plan[PretrainingT, Splits]:
-        config, reasons, data, name = super().plan(source, settings, recipe=recipe, init=init, base=base)
-        return Plan(config, (reason(config, data.summary), *reasons), data, f"{name}-{self.name}")
+        plan = super().plan(source, settings, recipe=recipe, init=init, base=base)
+        first = said("recipe: {reason}", reason=reason(plan.config, plan.data.summary))
+        return replace(plan, reasons=(first, *plan.reasons), name=f"{plan.name}-{self.name}")
 
     def configured(self, config: PretrainingT, data: Splits, settings: Tree) -> PretrainingT:
         config = configure(config, settings, {"model": {"num_classes": None}})
