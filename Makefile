@@ -64,7 +64,9 @@ test-lowest: export PIP_CONSTRAINT :=
 test-lowest:
 	$(PYTHON) -m venv .venv-lowest
 	.venv-lowest/bin/python -m pip install --quiet --upgrade pip
-	.venv-lowest/bin/python -m pip install --quiet --extra-index-url $(TORCH_INDEX) 'torch==$(LOWEST_TORCH)' --editable '.[dev]'
+	.venv-lowest/bin/python -m pip install --quiet --index-url $(TORCH_INDEX) 'torch==$(LOWEST_TORCH)' || \
+	  .venv-lowest/bin/python -m pip install --quiet 'torch==$(LOWEST_TORCH)'
+	.venv-lowest/bin/python -m pip install --quiet 'torch==$(LOWEST_TORCH)' --editable '.[dev]'
 	.venv-lowest/bin/python -m pytest -rs -n 2 -m "not slow" tests/golden tests/layers tests/models tests/checkpoints \
 	  tests/training/test_engine.py tests/training/test_resume.py tests/deployment/test_exporting.py
 
@@ -72,7 +74,7 @@ test-lowest:
 locked:
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(PIP) --upgrade pip
-	$(PIP) torch torchvision
+	$(PIP) --index-url $(TORCH_INDEX) torch torchvision || $(PIP) torch torchvision
 	$(PIP) --no-deps --require-hashes -r requirements/dev.txt
 	$(PIP) --no-deps --editable .
 	touch .venv/train .venv/dev .venv/slow
@@ -82,7 +84,9 @@ locked:
 NOT_LOCKED := torch torchvision triton cuda-bindings cuda-pathfinder cuda-toolkit $(addprefix nvidia-,cublas cuda-cupti \
   cuda-nvrtc cuda-runtime cudnn-cu13 cufft cufile curand cusolver cusparse cusparselt-cu13 nccl-cu13 nvjitlink \
   nvshmem-cu13 nvtx)
-COMPILE = uv pip compile pyproject.toml -c constraints.txt --upgrade --universal --python-version 3.11 \
+# `make lock UPGRADE=` adds what is missing and leaves the other versions.
+UPGRADE ?= --upgrade
+COMPILE = uv pip compile pyproject.toml -c constraints.txt $(UPGRADE) --universal --python-version 3.11 \
   --generate-hashes --custom-compile-command 'make lock' $(addprefix --no-emit-package ,$(NOT_LOCKED)) --quiet
 lock:
 	$(COMPILE) --extra serve --extra data -o requirements/serve.txt

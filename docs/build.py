@@ -67,7 +67,6 @@ def build(site: Path) -> None:
         )
         learn_page(site / language, language)
         notebooks(site, language)
-    wheel(site)
     (site / "index.html").write_text(START, encoding="utf-8")
 
 
@@ -101,12 +100,6 @@ def to_the_site(text: str, folder: str) -> str:
         return f"]({urljoin(folder, re.sub(r'[.](ipynb|md)(?=#|$)', '.html', found[1]))})"
 
     return re.sub(r"\]\((?!https?:|#|mailto:)([^)\s]+)\)", address, text)
-
-
-def wheel(site: Path) -> None:
-    """Build the package beside the site: the first cell of each lesson installs it from there."""
-    options = ("-q", "--no-deps", "--wheel-dir", site)
-    subprocess.run([sys.executable, "-m", "pip", "wheel", *options, DOCS.parent], check=True)
 
 
 if __name__ == "__main__":

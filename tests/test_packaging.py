@@ -1,10 +1,12 @@
 """The wheel and the sdist: what is in them, and the wheel alone in a clean environment."""
 
 import os
+import re
+import shutil
 import subprocess
 import sys
 import tarfile
-import venv
+import tomllib
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -13,6 +15,9 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 pytestmark = pytest.mark.slow
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+MOST_BYTES = 4_000_000  # of the wheel; 1.3 MB of it are the encoder, 0.5 MB the models of the learn page
 
 SMOKE = """
 import sys
@@ -23,6 +28,7 @@ for name in ("matplotlib", "sklearn", "tensorboard", "scipy"):
 model = vt.create("ViT-Ti/16", num_classes=3, image_size=32)
 vt.save(model, "saved", format="timm")
 assert vt.load("saved").config == model.config
+print(vt.__version__)
 """
 COMMANDS = (
     ["describe", "ViT-B/16"],
@@ -56,6 +62,18 @@ def test_the_wheel_has_what_the_package_reads(built: Path) -> None:
     assert "vitreous/py.typed" in expected
     assert any(name.endswith(".html.j2") for name in expected)
     assert expected <= held
+    assert wheel.name == f"vitreous-{VERSION}-py3-none-any.whl"
+    assert wheel.stat().st_size < MOST_BYTES
+
+
+def test_the_page_on_the_package_index_has_links_that_lead_somewhere(built: Path) -> None:
+    (wheel,) = built.glob("*.whl")
+    text = ZipFile(wheel).read(f"vitreous-{VERSION}.dist-info/METADATA").decode()
+    links = re.findall(r"\]\(([^)]*)\)", text)
+    assert len(links) > 10
+    assert [link for link in links if not link.startswith("https://")] == []
+    for page in re.findall(r"https://vitreous\.readthedocs\.io/([\w/-]+)\.html", " ".join(links)):
+        assert any((ROOT / "docs" / f"{page}{ending}").exists() for ending in (".md", ".ipynb")), page
 
 
 def test_the_sdist_has_no_test_data(built: Path) -> None:
@@ -63,17 +81,22 @@ def test_the_sdist_has_no_test_data(built: Path) -> None:
     with tarfile.open(sdist) as archive:
         top = {name.split("/")[1] for name in archive.getnames()}
     assert top == {"src", "pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", "PKG-INFO", ".gitignore"}
-    assert sdist.stat().st_size < 3_000_000  # 1.4 MB are the encoder
+    assert sdist.stat().st_size < MOST_BYTES
 
 
-def test_the_wheel_alone_in_a_clean_environment(built: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", PYTHONS)
+def test_the_wheel_alone_in_a_clean_environment(version: str, built: Path, tmp_path: Path) -> None:
+    """With each Python that is installed here; the release workflow installs all of them."""
+    interpreter = shutil.which(f"python{version}")
+    if interpreter is None:
+        pytest.skip(f"python{version} is not installed")
     (wheel,) = built.glob("*.whl")
-    venv.create(tmp_path / "venv", with_pip=True)
+    run([interpreter, "-m", "venv", str(tmp_path / "venv")], tmp_path)
     python = str(tmp_path / "venv" / "bin" / "python")
     run([python, "-m", "pip", "install", "--quiet", "--upgrade", "pip"], tmp_path)
     run([python, "-m", "pip", "install", "--quiet", str(wheel)], tmp_path)
     (tmp_path / "learn.png").write_bytes((ROOT / "docs" / "learn.png").read_bytes())
-    run([python, "-c", SMOKE], tmp_path)
+    assert run([python, "-c", SMOKE], tmp_path).split()[-1] == VERSION
     vitreous = str(tmp_path / "venv" / "bin" / "vitreous")
     for words in COMMANDS:
         run([vitreous, *words], tmp_path)

@@ -16,8 +16,6 @@ from importlib import import_module as _import_module
 
 from vitreous.extensions import addons as _addons
 
-__version__ = "0.1.0"
-
 # The public names of the core, and the modules that they are in.
 _CORE = {
     "evaluate": "vitreous.api.evaluation",
@@ -68,6 +66,11 @@ __all__ = ["__version__", "sklearn", *sorted(_MODULES)]
 def __getattr__(name: str) -> object:
     if name == "sklearn":
         return _import_module("vitreous.sklearn")
+    if name == "__version__":  # pyproject.toml is where it is written
+        from importlib.metadata import version
+
+        globals()[name] = version("vitreous")
+        return globals()[name]
     if name not in _MODULES:
         raise AttributeError(f"module 'vitreous' has no attribute {name!r}")
     from vitreous.errors import with_checked_names

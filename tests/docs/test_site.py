@@ -101,9 +101,6 @@ def test_every_lesson_can_be_downloaded_and_opened_in_colab(site: Path, language
             assert link.startswith("http"), link
             if link.startswith(address):
                 assert (site / language / urlsplit(link.removeprefix(address)).path).is_file(), link
-        first = next("".join(each["source"]) for each in cells if each["cell_type"] == "code")
-        (wheel,) = re.findall(r"readthedocs\.io/(\S+\.whl)", first)
-        assert (site / wheel).is_file()
 
 
 def test_korean_search_knows_every_noun_of_a_heading(site: Path) -> None:

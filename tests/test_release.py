@@ -1,0 +1,73 @@
+"""The release workflow, run dry: from a tag to the package, the site and the container."""
+
+import os
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).parents[1]
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+WORKFLOWS = ROOT / ".github" / "workflows"
+JOBS: dict[str, Any] = yaml.safe_load((WORKFLOWS / "release.yml").read_text())["jobs"]
+
+
+def step(job: str, name: str) -> str:
+    """The command of a step of the workflow."""
+    (found,) = (each["run"] for each in JOBS[job]["steps"] if each.get("name") == name)
+    return str(found)
+
+
+def test_a_tag_is_released_if_it_is_the_version() -> None:
+    """The step itself, with the tag in its environment."""
+    command = step("build", "The tag is the version")
+    for tag, right in ((f"v{VERSION}", True), ("v0.0.1", False), (VERSION.replace(".", "x"), False)):
+        done = subprocess.run(["bash", "-c", command], cwd=ROOT, env={**os.environ, "GITHUB_REF_NAME": tag})
+        assert (done.returncode == 0) == right, tag
+
+
+def test_the_changelog_has_the_version() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    assert re.search(rf"^## {re.escape(VERSION)} - \d{{4}}", text, re.MULTILINE)
+
+
+def test_each_step_of_a_release_finds_what_it_reads() -> None:
+    text = (WORKFLOWS / "release.yml").read_text()
+    for path in (*re.findall(r"\b(?:examples|requirements|tests|src)/[\w./-]+", text), ".ci/run"):
+        assert (ROOT / path).exists(), path
+    order = {
+        "publish": ["build"],
+        "container": ["publish"],
+        "site": ["publish"],
+        "notes": ["publish", "site"],
+    }
+    for job, needs in order.items():
+        given = JOBS[job]["needs"]
+        assert ([given] if isinstance(given, str) else given) == needs
+    uploaded = {
+        each["with"]["name"]
+        for job in JOBS.values()
+        for each in job["steps"]
+        if "name" in each.get("with", {})
+    }
+    assert {"dist", "sbom", "site"} <= uploaded
+
+
+def test_what_a_release_installs_is_locked_and_from_one_index() -> None:
+    """Two indexes at once let anybody who takes a name on the one replace a package of the other."""
+    for path in WORKFLOWS.glob("*.yml"):
+        text = path.read_text()
+        assert "EXTRA_INDEX" not in text
+        assert "--extra-index-url" not in text
+        for job in yaml.safe_load(text)["jobs"].values():
+            commands = [each.get("run", "") for each in job["steps"]]
+            ours = [n for n, each in enumerate(commands) if re.search(r"\bmake |\.ci/run|\.venv/bin", each)]
+            if ours:
+                assert commands[ours[0]] == "make locked", f"{path.name}: {commands[ours[0]]}"
+    locked = re.search(r"^locked:\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert locked
+    assert "--require-hashes" in locked[1]
+    assert "--extra-index-url" not in locked[1]
