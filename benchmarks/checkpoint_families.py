@@ -153,7 +153,7 @@ def whole_mae(peers: ModuleType, tests: ModuleType, format: str) -> dict[str, An
         sizes = peers.SIZED | decoder | {"decoder_num_attention_heads": 2}
         case = peers.transformers_case("ViTMAEForPreTraining", "ViTMAEConfig", None, **sizes)
         expected = case.module(pixel_values=images, noise=noise).logits
-        mae = vt.load(case.module, kind=vt.MAE)
+        mae = vt.MAE.load(case.module)
     predicted = mae.predict(images, mae.mask(noise))
     found = {"in": difference(predicted, expected)}
     with tempfile.TemporaryDirectory() as written:

@@ -131,6 +131,18 @@ BUNDLED = "vitreous:"
 ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+")
 
 
+def scheme_of(text: str | Path) -> str:
+    """Return by what protocol something is reached: what is before the :// of an address, "hf" for what is
+    on the hub; "" for a path of this machine."""
+    found = re.match(r"[A-Za-z][\w+.:-]*(?=://)|hf(?=:)", str(text))
+    return found[0] if found else ""
+
+
+def is_url(text: str | Path) -> bool:
+    """Return whether it is the address of something that is reached by a protocol other than the hub's."""
+    return scheme_of(text) not in ("", "hf")
+
+
 def parse_place(text: str | Path) -> Place:
     """Return what a name of a checkpoint means. Raises InputError: it is empty, or not a name of the hub."""
     written = str(text)

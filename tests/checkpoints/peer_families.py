@@ -393,7 +393,7 @@ def vit_pytorch(module: str, kind: str, **arguments: Any) -> Case:
     sizes = {"image_size": SIZE, "patch_size": PATCH, "num_classes": CLASSES, "dim": WIDTH, "depth": 2}
     sizes |= {"heads": HEADS, "dim_head": WIDTH // HEADS, "mlp_dim": HIDDEN}
     made = getattr(code, kind)(**sizes | arguments)
-    if not isinstance(getattr(made, "linear_head", None), nn.Linear):  # that with qk-norm has none
+    if type(getattr(made, "linear_head", None)) is nn.LayerNorm:  # that with qk-norm has none
         made.linear_head = nn.Linear(WIDTH, CLASSES)
     model = randomized(made)
     return Case(
@@ -444,6 +444,18 @@ CASES: dict[str, Callable[[], Case]] = {
         use_mask_token=True,
         use_mean_pooling=False,
     ),
+    "beit-absolute": lambda: beit(
+        "BeitForImageClassification",
+        use_absolute_position_embeddings=True,
+        use_shared_relative_position_bias=True,
+    ),
+    "timm-beit-absolute": lambda: timm_case("beit_base_patch16_224", use_abs_pos_emb=True),
+    "timm-avgmax": lambda: timm_case("vit_base_patch16_224", global_pool="avgmax"),
+    "timm-max": lambda: timm_case("vit_base_patch16_224", global_pool="max", reg_tokens=1),
+    "timm-parallel-branches": lambda: timm_case("vit_small_patch16_18x2_224", init_values=0.5),
+    "timm-parallel-parts": lambda: timm_case("vit_base_patch16_xp_224"),
+    "timm-parallel-parts-gap": lambda: timm_case("vit_pwee_patch16_reg1_gap_256"),
+    "vit-pytorch-parallel": lambda: vit_pytorch("parallel_vit", "ViT"),
     "data2vec": lambda: beit("Data2VecVisionForImageClassification", use_relative_position_bias=True),
     "open-clip": lambda: open_clip(quick_gelu=False, ls_init_value=0.5),
     "openai-clip": lambda: open_clip(quick_gelu=True),

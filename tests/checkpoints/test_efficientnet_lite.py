@@ -23,7 +23,7 @@ needs_package = pytest.mark.skipif(not INSTALLED_ENCODERS[PHOTOS].path, reason="
 
 @pytest.fixture(scope="module")
 def drawn() -> vt.ViT:
-    return vt.load(drawn_weights(), kind=vt.ViT)
+    return vt.load(drawn_weights())
 
 
 @pytest.mark.parametrize("side", [96, 97])
@@ -45,7 +45,7 @@ def test_maps_are_those_of_timm(weights: str, timm: ModuleType) -> None:
         assert path is not None
         state = torch.load(path, weights_only=True)
     peer.load_state_dict(by_timm(state))
-    model = vt.load(state, kind=vt.ViT)
+    model = vt.load(state)
     for side in SIZES:
         images = drawn_images(side)
         with torch.inference_mode():
@@ -54,7 +54,7 @@ def test_maps_are_those_of_timm(weights: str, timm: ModuleType) -> None:
 
 
 def test_new_layers_begin_as_the_mean_of_the_maps(drawn: vt.ViT) -> None:
-    model = vt.load(drawn_weights(), kind=vt.ViT, image_size=96)
+    model = vt.load(drawn_weights(), image_size=96)
     images = drawn_images(96)
     with torch.inference_mode():
         means = [each.mean((2, 3)) for each in model.stem.backbone(images)]
@@ -82,7 +82,7 @@ def test_other_networks_are_refused_in_a_sentence() -> None:
 
 @needs_package
 def test_the_encoder_of_an_installed_package() -> None:
-    model = vt.load(PHOTOS, kind=vt.ViT)
+    model = vt.load(PHOTOS)
     assert model.origin is not None
     assert (model.origin.source, model.origin.license) == (PHOTOS, "apache-2.0")
     (listed,) = vt.list_encoders(PHOTOS)

@@ -42,6 +42,14 @@ GIVEN: dict[str, dict[str, Any]] = {
     "timm-beit-shared": {},
     "beit": {},
     "beit-pretrained": {},
+    "beit-absolute": {},
+    "timm-beit-absolute": {},
+    "timm-avgmax": {},
+    "timm-max": {},
+    "timm-parallel-branches": {},
+    "timm-parallel-parts": {},
+    "timm-parallel-parts-gap": {},
+    "vit-pytorch-parallel": {"heads": 2},
     "data2vec": {},
     "open-clip": {"heads": 2, "mlp": "gelu"},
     "openai-clip": {"heads": 2, "mlp": "quick_gelu"},
@@ -57,7 +65,7 @@ GIVEN: dict[str, dict[str, Any]] = {
     "timm-eva02-post-norm": {},
     "timm-rope-mixed": {},
 }
-WHOLE = {"kind": vt.MAE, "decoder_heads": 2, "normalize_pixels": True}
+WHOLE = {"decoder_heads": 2, "normalize_pixels": True}
 # Of these, what is written has the same names and numbers as what was read.
 EXACT = ("tipsv2", "internvl", "internvl-rms", "internvit", "internvit-6b")
 # The formats of its codebase that a case is written in; what is written is read back and compared.
@@ -73,6 +81,10 @@ WRITTEN = {
     "vit5": "vit-5",
     "beit-pretrained": "huggingface",
     "data2vec": "huggingface",
+    "beit-absolute": "huggingface",
+    "timm-beit-absolute": "timm",
+    "timm-avgmax": "timm",
+    "timm-max": "timm",
     "open-clip": "open-clip",
     "openai-clip": "open-clip",
     "frankzvit-apart": "frankzvit",
@@ -106,7 +118,7 @@ def test_equals_its_own_codebase(name: str, peer_families: ModuleType, tmp_path:
     model, expected = vt.load(weights_of(folder), **GIVEN[name]), load_file(folder / "expected.safetensors")
     images = peer_families.images(model.config.image_size)
     if (prediction := expected.pop("prediction", None)) is not None:
-        mae: Any = vt.load(weights_of(folder), **GIVEN[name] | WHOLE)
+        mae: Any = vt.MAE.load(weights_of(folder), **GIVEN[name] | WHOLE)
         masking = mae.mask(peer_families.noise())
         assert (mae.predict(images, masking) - prediction).abs().max() < TOLERANCE
         loss = mae.loss(images, mae.predict(images, masking), masking)
@@ -157,7 +169,7 @@ def test_a_radio_at_its_largest_size_is_written_whole(tmp_path: Path) -> None:
 
 
 def test_a_whole_mae_is_written_as_it_was_read(tmp_path: Path) -> None:
-    mae: Any = vt.load(HERE / "data" / "families" / "mae" / "model.pth", **GIVEN["mae"] | WHOLE)
+    mae: Any = vt.MAE.load(HERE / "data" / "families" / "mae" / "model.pth", **GIVEN["mae"] | WHOLE)
     vt.save(mae, tmp_path / "mae.pth", format="timm")
     theirs, again = (
         torch.load(path, weights_only=False)["model"]
@@ -167,7 +179,7 @@ def test_a_whole_mae_is_written_as_it_was_read(tmp_path: Path) -> None:
     assert all(torch.equal(again[key], theirs[key]) for key in theirs)
 
     vt.save(mae, tmp_path / "mae", format="huggingface", license="cc-by-nc-4.0")
-    same: Any = vt.load(tmp_path / "mae", kind=vt.MAE)
+    same: Any = vt.MAE.load(tmp_path / "mae")
     assert same.config == mae.config
     assert all(torch.equal(value, mae.state_dict()[key]) for key, value in same.state_dict().items())
     assert "license: cc-by-nc-4.0" in (tmp_path / "mae" / "README.md").read_text()

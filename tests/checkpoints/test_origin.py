@@ -96,7 +96,10 @@ def test_a_bare_file_is_described_by_a_name_of_timm(
     vt.save(model, tmp_path / "m.pth", format="timm")
     with caplog.at_level(logging.WARNING):
         again = vt.load(
-            tmp_path / "m.pth", like="timm:vit_base_patch16_clip_quickgelu_224.openai", image_size=32
+            tmp_path / "m.pth",
+            like="timm:vit_base_patch16_clip_quickgelu_224.openai",
+            image_size=32,
+            heads=12,
         )
     assert not caplog.messages, "nothing is guessed"
     assert again.config.model_copy(update={"stem": model.config.stem}) == model.config
@@ -104,8 +107,10 @@ def test_a_bare_file_is_described_by_a_name_of_timm(
     assert again.origin.architecture == "vit_base_patch16_clip_quickgelu_224"
     with pytest.raises(vt.InputError, match="has no tag 'openay': did you mean 'openai'"):
         vt.load(tmp_path / "m.pth", like="timm:vit_base_patch16_clip_quickgelu_224.openay")
-    with pytest.raises(vt.InputError, match="vit_base_patch16_xp_224 of timm has a part that is not known"):
-        vt.load(tmp_path / "m.pth", like="timm:vit_base_patch16_xp_224")
+    with pytest.raises(
+        vt.InputError, match="vit_dwee_patch16_reg1_gap_256 of timm has a part that is not known"
+    ):
+        vt.load(tmp_path / "m.pth", like="timm:vit_dwee_patch16_reg1_gap_256")
 
 
 def test_a_bare_file_is_described_by_a_name_of_torchvision(

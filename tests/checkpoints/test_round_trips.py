@@ -8,7 +8,7 @@ import json
 import re
 import tempfile
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_type_hints
 
 import pytest
 import torch
@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 import vitreous as vt
 from vitreous.checkpoints.facts import Documents, Facts
-from vitreous.checkpoints.formats import formats, formats_of_images
-from vitreous.checkpoints.loading import ImageFormat
+from vitreous.checkpoints.formats import formats
 from vitreous.checkpoints.saving import TOLERANCE, answers_for
 from vitreous.checkpoints.source import Source
 from vitreous.cli.models import ConvertOptions
@@ -325,17 +324,10 @@ def test_a_task_that_is_not_a_name_is_refused(
 
 
 def test_lists_of_formats_name_every_one() -> None:
-    """In the help of convert, in its docstring, and in the types of `load`."""
+    """In the help of convert, and in its docstring."""
     help = get_type_hints(ConvertOptions, include_extras=True)["format"].__metadata__[-1].help
     for text in (str(vt.convert.__doc__), str(help)):
         assert [name for name in WRITTEN if not re.search(rf"\b{name}\b", text)] == []
-    of_a_vit = {each.name for each in formats_of_images()} - {
-        "vitreous",
-        "google",
-        "bit",
-        "efficientnet-lite",
-    }
-    assert set(get_args(ImageFormat)) == of_a_vit
 
 
 def test_a_format_brings_its_own_description(

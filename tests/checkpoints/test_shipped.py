@@ -65,7 +65,7 @@ def test_an_encoder_is_listed_loaded_and_begun_from(
         "apache-2.0",
         "formulas:8x4@64",
     )
-    model = vt.load("vitreous:tiny", kind=vt.ViT)
+    model = vt.load("vitreous:tiny")
     assert {each.dtype for each in model.parameters()} == {torch.float32}
     assert sum(each.numel() for each in model.parameters()) == listed.parameters
     assert model.config.image_size == listed.image_size == (64, 64)
@@ -129,7 +129,7 @@ def test_a_checkpoint_is_tried_beside_what_would_be_begun_with_otherwise(
 ) -> None:
     """One that is damaged is left out, and said."""
     monkeypatch.setattr(trials, "installed_encoder_names", list)
-    damaged, own = vt.load("vitreous:tiny", kind=vt.ViT), str(tmp_path / "own")
+    damaged, own = vt.load("vitreous:tiny"), str(tmp_path / "own")
     torch.nn.init.constant_(damaged.blocks[0].mlp.contract.weight, float("nan"))  # type: ignore[arg-type, union-attr]
     save_native(damaged, own)
     settings = {"training": {"length": "2 steps"}}

@@ -143,6 +143,97 @@ def test_a_file_of_timm_s_train_py_says_everything(
         vt.load(saved)
 
 
+SIZES = {"img_size": None, "input_size": [3, 32, 64]}, {"img_size": [32, 64]}, {"image_size": (32, 64)}
+
+
+@pytest.mark.parametrize("stated", SIZES)
+def test_the_size_that_a_training_program_says(
+    stated: dict[str, Any], tiny: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of eight patches in four rows or one in two rows, and not a square where there could be one."""
+    for size, said in (((32, 64), stated), ((16, 256), {"img_size": [16, 256]})):
+        model = tiny(**TINY, image_size=size, patch_size=16)
+        args = Namespace(model="vit_tiny_patch16_224", gp="avg" if size[0] == 16 else None, **said)
+        torch.save({"state_dict": state_of(model, tmp_path), "args": args}, tmp_path / "m.pth")
+        caplog.clear()
+        loaded = vt.load(tmp_path / "m.pth", pooling="class")
+        assert loaded.config.image_size == size
+        assert "square" not in caplog.text
+        assert "beside model_args" not in caplog.text  # which are of a config.json
+
+
+def test_an_architecture_whose_width_a_training_program_changes(
+    tiny: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = tiny(width=48, heads=6)
+    kwargs = {"model_kwargs": {"embed_dim": 48, "num_heads": 6}, "img_size": 32}
+    args = Namespace(model="vit_tiny_patch16_224", **kwargs)
+    caplog.clear()
+    same(model, {"state_dict": state_of(model, tmp_path), "args": args})
+    assert "does not say" not in caplog.text
+
+
+@pytest.mark.parametrize("name", ["args.yaml", "../hparams.yaml"])
+def test_settings_beside_a_checkpoint(name: str, tiny: Any, tmp_path: Path) -> None:
+    """As timm's train.py and Lightning write them; objects of Python in them are not made."""
+    pytest.importorskip("yaml")
+    model, folder = tiny(**TINY, image_size=48, patch_size=16, pooling="mean"), tmp_path / "checkpoints"
+    folder.mkdir()
+    torch.save(state_of(model, tmp_path), folder / "m.pth")
+    settings = "model: vit_tiny_patch16_224\ngp: avg\nimg_size: 48\nmean:\n- 0.1\n- 0.2\n- 0.3\n"
+    (folder / name).write_text(settings)
+    assert same(model, folder / "m.pth").preprocessing.mean == (0.1, 0.2, 0.3)
+    (folder / name).write_text(settings + "optimizer: !!python/object/apply:os.getcwd []\n")
+    with pytest.raises(vt.InputError, match="does not tell the number of heads"):
+        vt.load(folder / "m.pth")
+
+
+def test_a_name_of_another_width_is_refused(tiny: Any, tmp_path: Path) -> None:
+    """A published name with other weights: heads and norms would be those of another model."""
+    model = tiny(width=48, heads=6)
+    vt.save(model, tmp_path / "m", format="timm")
+    path = tmp_path / "m" / "config.json"
+    args = {"img_size": 32, "patch_size": 8}
+    change(path, architecture="vit_tiny_patch16_224", model_args=args)
+    with pytest.raises(vt.InputError, match=r"width of 48.* vit_tiny_patch16_224, whose width is 192"):
+        vt.load(tmp_path / "m")
+    same(model, tmp_path / "m", heads=6)
+    change(path, model_args=args | {"embed_dim": 48, "num_heads": 6})
+    same(model, tmp_path / "m")
+
+
+def test_labels_of_another_number_are_left_out(
+    tiny: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = tiny()
+    vt.save(model, tmp_path / "m", format="timm")
+    change(tmp_path / "m" / "config.json", label_names=["cat", "dog"])
+    loaded = same(model, tmp_path / "m")
+    assert loaded.labels is None
+    assert "its labels are 2, and its head has 5 outputs: they are left out" in caplog.text
+    vt.save(loaded, tmp_path / "again")
+
+
+def test_the_images_and_classes_of_mmengine(tiny: Any, tmp_path: Path) -> None:
+    """mmpretrain's `meta`: nested arguments, colors of 0 to 255, the names of classes."""
+    model = tiny()
+    names = {"patch_embed.proj": "patch_embed.projection", "blocks.": "layers.", "norm1": "ln1"}
+    names |= {"norm2": "ln2", "mlp.fc1": "ffn.layers.0.0", "mlp.fc2": "ffn.layers.1"}
+    state = {}
+    for name, tensor in state_of(model, tmp_path).items():
+        for ours, theirs in names.items():
+            name = name.replace(ours, theirs)
+        name = f"ln1.{name.removeprefix('norm.')}" if name.startswith("norm.") else name
+        inside = f"head.layers.head.{name.removeprefix('head.')}"
+        state[inside if name.startswith("head.") else f"backbone.{name}"] = tensor
+    program = "model = dict(backbone=dict(arch=dict(embed_dims=32, num_heads=4), img_size=32))\n"
+    program += "data_preprocessor = dict(mean=[51.0, 102.0, 153.0], std=[51.0, 51.0, 51.0])"
+    meta = {"cfg": program, "dataset_meta": {"classes": list("abcde")}}
+    loaded = same(model, {"state_dict": state, "meta": meta})
+    assert loaded.preprocessing.mean == pytest.approx((0.2, 0.4, 0.6))
+    assert loaded.labels == list("abcde")
+
+
 MMENGINE = """
 default_scope = 'mmpretrain'
 model = dict(backbone=dict(arch='deit-tiny', img_size=48, patch_size=16, type='VisionTransformer'),
@@ -367,6 +458,11 @@ def of_library(module: str, name: str) -> Callable[[State, Path], Path]:
     return make
 
 
+def flat(state: State, folder: Path) -> Path:
+    torch.save({"_flat_param": torch.zeros(9), "blocks.0._flat_param": torch.zeros(9)}, folder / "m.pth")
+    return folder / "m.pth"
+
+
 REFUSED: dict[str, tuple[Callable[[State, Path], Path], str]] = {
     "one shard": (one_of_two_shards, "is shard 1 of 2 of a model.*give their folder"),
     "expanded": (expanded, r"a view that repeats its numbers.*\.contiguous\(\)"),
@@ -375,6 +471,7 @@ REFUSED: dict[str, tuple[Callable[[State, Path], Path], str]] = {
     "DTensor": (of_library("torch.distributed.tensor", "DTensor"), "tensors in shards .DTensor.*gather it"),
     "ultralytics": (of_library("ultralytics.nn.tasks", "DetectionModel"), "a model of ultralytics"),
     "ultralytics, names": (yolo, "a model of ultralytics"),
+    "FSDP": (flat, "a part of a model in FSDP.*one flat tensor"),
     "UNETR": (unetr, "a UNETR of volumes"),
     "a layer replaced": (without_a_layer, "layer 1 has no weights, though layer 2 has"),
     "ggml": (file_of("m.bin", b"lmgg" + bytes(40)), "a ggml file of llama.cpp"),

@@ -38,9 +38,7 @@ UNKNOWN = {
     "Cait": "class attention",
     "VisionTransformerRelPos": "relative positions",
     "VisionTransformerSAM": "windowed attention",
-    "ParallelScalingBlock": "attention and MLP in parallel",
-    "DiffParallelScalingBlock": "attention and MLP in parallel",
-    "ParallelThingsBlock": "parallel branches",
+    "DiffParallelScalingBlock": "differential attention",
     "DiffAttention": "differential attention",
     "ConvStem": "a stem of convolutions",
     "FeatureListNet": "a ResNet with BatchNorm",
@@ -131,7 +129,7 @@ def unknown_part(model: Any) -> str | None:
             return found
     if (getattr(block, "gamma_1", None) is None) != (getattr(block, "gamma_2", None) is None):
         return "LayerScale of the attention alone"
-    if model.global_pool not in ("", "token", "avg", "map"):
+    if model.global_pool not in ("", "token", "avg", "map", "max", "avgmax"):
         return f"pooling {model.global_pool!r}"
     return None
 
@@ -139,17 +137,22 @@ def unknown_part(model: Any) -> str | None:
 def facts(model: Any) -> dict[str, Any]:
     """What no weight of the model shows."""
     block = model.blocks[0]
+    modules = [*block.modules()]
     found = {
-        "num_heads": block.attn.num_heads,
+        "num_heads": next(each.num_heads for each in modules if hasattr(each, "num_heads")),
         "global_pool": model.global_pool,
-        "norm_eps": block.norm1.eps,
+        "embed_dim": model.embed_dim,
+        "norm_eps": next(
+            each.eps for each in modules if "norm" in type(each).__name__.lower() and hasattr(each, "eps")
+        ),
     }
     if embeds := getattr(model, "embeds", None):
         found |= naflex_facts(embeds)
     else:
         found["default_size"] = list(model.patch_embed.img_size)
-    activation = ACTIVATIONS[type(block.mlp.act).__name__]
-    if type(block.mlp).__name__ == "Mlp":
+    mlp = next((each for each in modules if hasattr(each, "fc2")), block)
+    activation = ACTIVATIONS[type(mlp.mlp_act if mlp is block else mlp.act).__name__]
+    if mlp is block or type(mlp).__name__ == "Mlp":
         found["act_layer"] = activation
     for name in ("no_embed_class", "pool_include_prefix"):
         if getattr(model, name, False):

@@ -18,7 +18,7 @@ TOLERANCE = 2e-5
 def test_every_stage_equals_the_peer(golden, name):
     folder, _, expected = case = golden(name)
     images = case.array("input")
-    mae = vt.load(folder, kind=vt.MAE)
+    mae = vt.MAE.load(folder)
     assert not mae.training
 
     masking = mae.mask(case.array("noise"))
@@ -36,7 +36,7 @@ def test_every_stage_equals_the_peer(golden, name):
 
 
 def test_our_fixed_positions_are_those_of_the_file(golden):
-    mae = vt.load(golden("hf_mae").folder, kind=vt.MAE)
+    mae = vt.MAE.load(golden("hf_mae").folder)
     assert torch.equal(mae.decoder.positions[0], torch.zeros(24))
     assert torch.allclose(mae.decoder.positions[1:], sincos_of_mae((4, 4), 24), atol=1e-6)
 
@@ -48,7 +48,7 @@ def test_layer_names_of_published_files(golden, tmp_path):
     renamed = {key.replace("decoder_encoder.layer.", "decoder_layers."): weights[key] for key in weights}
     assert renamed.keys() != weights.keys()
     save_file(renamed, tmp_path / "model.safetensors")
-    ours, theirs = (vt.load(each, kind=vt.MAE).state_dict() for each in (tmp_path, folder))
+    ours, theirs = (vt.MAE.load(each).state_dict() for each in (tmp_path, folder))
     assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
 
 
@@ -59,8 +59,8 @@ def test_an_encoder_alone_has_no_decoder(golden, tmp_path):
     encoder = {key: tensor for key, tensor in weights.items() if not key.startswith("decoder.")}
     save_file(encoder, tmp_path / "model.safetensors")
     for each in (tmp_path, golden("hf_vit").folder):
-        with pytest.raises(vt.InputError, match="holds no decoder of an MAE: load it without kind="):
-            vt.load(each, kind=vt.MAE)
+        with pytest.raises(vt.InputError, match="holds no decoder of an MAE: load it with vitreous"):
+            vt.MAE.load(each)
     assert vt.load(tmp_path).config == vt.load(folder).config
 
 
@@ -70,7 +70,7 @@ def test_pretraining_continues_with_the_published_decoder(golden):
     planned = task.plan("digits", small, init=folder)
     assert planned.config.pretraining.mae.decoder_width == 24
     mae = task.build(planned.config, planned.data, steps=1)
-    published = vt.load(folder, kind=vt.MAE, mask_ratio=0.5)
+    published = vt.MAE.load(folder, mask_ratio=0.5)
     assert published.config.mask_ratio == 0.5
     assert all(torch.equal(w, published.decoder.state_dict()[k]) for k, w in mae.decoder.state_dict().items())
     assert mae.decoder.mask.requires_grad

@@ -32,7 +32,7 @@ from vitreous.models.description import Description
 from vitreous.models.ensemble import Ensemble
 from vitreous.models.names import change, config_of, config_of_kind
 from vitreous.models.settings import merged
-from vitreous.outside import read_text
+from vitreous.outside import read_text, scheme_of
 from vitreous.results import Result
 from vitreous.whole_files import write_text
 
@@ -180,7 +180,7 @@ def convert(
     """
     fields = model_fields(settings_tree(settings, config), image_size)
     fields |= {} if like is None else {"like": like}
-    path, remote = Path(destination), str(destination).startswith("hf:")
+    path, remote = Path(destination), scheme_of(destination) == "hf"
     if not remote:
         check_free(path, "choose another path")
     format = format or ("google" if path.suffix == ".npz" else "vitreous")

@@ -18,6 +18,7 @@ from vitreous.errors import InputError
 Documents = Mapping[str, Mapping[str, object]]
 CONFIG, PREPROCESSOR, PROCESSOR = "config.json", "preprocessor_config.json", "processor_config.json"
 OPEN_CLIP, TASK = "open_clip_config.json", "task.json"
+CARD = "README.md"  # the model card
 TRAINING = "the training program"
 
 
@@ -74,8 +75,8 @@ class Facts:
         whole: what is said of a larger model that this one is inside of.
         fields: what is said in the words of our own configuration.
         size: that an architecture's name says.
+        image_sizes: that a training program says, of which one may be that of the positions.
         labels: of the classes.
-        license: of the weights.
         conflicts: where two places disagree, a sentence that says which one is taken.
         open: a sentence on what had to be left out of these.
     """
@@ -87,8 +88,8 @@ class Facts:
     whole: Statements = field(default_factory=Statements)
     fields: Mapping[str, object] = field(default_factory=dict)
     size: NamedSize | None = None
+    image_sizes: tuple[object, ...] = ()
     labels: list[str] | None = None
-    license: str | None = None
     conflicts: tuple[str, ...] = ()
     open: tuple[str, ...] = ()
 

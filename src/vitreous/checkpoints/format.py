@@ -64,9 +64,24 @@ PLAIN_VIT: dict[str, Collection[object] | None] = {
 }
 
 
+class Changes(NamedTuple):
+    """What is changed of a model after it was read.
+
+    Attributes:
+        sizes: image_size and patch_size, where they are given.
+        positions, patches: how each is resampled.
+        num_classes: of a new head, as it was given; "" for the head that it has.
+    """
+
+    sizes: Mapping[str, Any]
+    positions: str
+    patches: str
+    num_classes: object = ""
+
+
 class Spec(NamedTuple):
     """What a checkpoint holds, before any of its weights is read: configuration, table of weights,
-    preprocessing and labels."""
+    preprocessing and labels. A reader leaves the last fields to `Found.read`."""
 
     source: Source  # its tensors under the names that the rows use
     config: Config
@@ -81,7 +96,8 @@ class Spec(NamedTuple):
     used_size: tuple[int, int] | None = None  # of images, where not that of its table
     temperature: float = 1.0  # that the head's logits are divided by, for calibration
     make: Callable[..., nn.Module] = meta_model  # from the configuration to the model without weights
-    format: Format | None = None  # that it was read by
+    read_from: Origin | None = None  # the file
+    changes: Changes = Changes({}, "timm", "flexivit")  # that the user wants
 
 
 @dataclass(frozen=True)
@@ -351,7 +367,7 @@ def image_size_of(
             f"of {patch[0]}x{patch[1]} pixels, and the file {positions[0]} positions"
         )
     wished_fits = wished is not None and 0 < prod(grid_of(wished, patch, stride)) in positions
-    for size in (stored, *map(as_pair, described)):
+    for size in (stored, *map(as_pair, [*source.facts.image_sizes, *described])):
         if size and 0 < prod(grid := grid_of(size, patch, stride)) in positions:
             # pixels that fill no patch are not a part of the table
             same_grid = wished_fits and wished and grid == grid_of(wished, patch, stride)
@@ -416,7 +432,8 @@ def tokens_and_positions(
         axes, table_axes: of their tokens and of their table: (1, n, D), (n, D) or, for one token, (D,).
         positioned: the tokens for which their table has rows.
     """
-    width, learned = config.width, config.position.kind == "learned"
+    width = config.width
+    learned = config.position.kind == "learned" or config.position.absolute
     counts = {name: int(getattr(config, name)) for name in tokens if getattr(config, name)}
     their_rows = [n if name in positioned else 0 for name, n in counts.items()]
     our_rows = [0 if name == "registers" else n for name, n in counts.items()]

@@ -217,6 +217,8 @@ def made(kind: object, args: Any) -> object:
             return data
         case "torch._tensor._rebuild_from_type_v2", (function, _, inner, *_):
             return made(function, inner)
+        case "torch._utils._rebuild_wrapper_subclass", (Kind() as kind, *_):  # a tensor of another class
+            pass
         case "_codecs.encode", (str() as text, "latin1" | "latin-1"):
             return text.encode("latin-1", "ignore")
         case "numpy.dtype", (str() as name, *_):

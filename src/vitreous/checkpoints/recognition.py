@@ -7,31 +7,34 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from vitreous.checkpoints.facts import CONFIG
+from vitreous.checkpoints.facts import CARD, CONFIG
 from vitreous.checkpoints.files import File, likelihood
-from vitreous.checkpoints.format import OF_THE_FILE, Format, Spec
+from vitreous.checkpoints.format import OF_THE_FILE, Changes, Format, Spec
 from vitreous.checkpoints.formats import formats, formats_of_addons, formats_of_images
 from vitreous.checkpoints.heads import with_head
+from vitreous.checkpoints.resizing import check_interpolation
 from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.tensors import Entry
 from vitreous.checkpoints.weights import listing, merged_factors
 from vitreous.checkpoints.what_is_this import UNKNOWN_PARTS, Evidence, network_of, what_is_this
 from vitreous.errors import InputError, nearest
+from vitreous.models.config import Origin
 from vitreous.models.settings import check_names
 
 log = logging.getLogger(__name__)
 
 
 class Found(NamedTuple):
-    """A format that recognizes a state dict.
+    """A format that recognizes a state dict of a file.
 
     Attributes:
         key: of the state dict in its file, and the prefix of its names there.
         source: its tensors without the prefix; the others are left out.
     """
 
+    file: File
     format: Format
     key: str
     prefix: str
@@ -45,15 +48,58 @@ class Found(NamedTuple):
     def name(self) -> str:
         return ".".join(filter(None, (self.key, self.prefix)))
 
-    def read(self, answers: Mapping[str, object]) -> Spec:
-        """The specification of the model: configuration, table of weights, preprocessing and labels. Raises
-        InputError: a name that is not a field, a question that must be answered, or a part that is not known
-        here."""
+    def read(self, given: Mapping[str, Any]) -> Spec:
+        """The specification of the model, and what is to be changed of it. Nothing changes it afterwards.
+
+        Args:
+            given: by the user: answers to what the file leaves open, and changes. An image size is both.
+
+        Raises:
+            InputError: a name that is not a field, a question that must be answered, or a part that is not
+                known here.
+        """
+        answers = {name: value for name, value in given.items() if name != "interpolation"}
         fields = {name: value for name, value in answers.items() if name not in OF_THE_FILE}
         if fields and self.format.overridable:
             check_names(fields, self.format.overridable)
         spec = with_head(self.format.read(replace(self.source, answers=answers)))
-        return spec._replace(format=self.format)
+        for conflict in spec.source.facts.conflicts:
+            log.warning("%s: %s", self.file.where, conflict)
+        changes = self.changes(spec, given)
+        read_from = self.origin(spec, changes.positions)
+        native = self.format.name == "vitreous"  # which says itself where its weights are from
+        return spec._replace(
+            changes=changes, read_from=read_from, origin=spec.origin if native else read_from
+        )
+
+    def changes(self, spec: Spec, given: Mapping[str, Any]) -> Changes:
+        """What is to be changed after it was read."""
+        sizes = {name: given[name] for name in ("image_size", "patch_size") if given.get(name) is not None}
+        if spec.used_size:
+            sizes.setdefault("image_size", spec.used_size)
+        positions = spec.interpolation or self.format.interpolation
+        patches = spec.patch_interpolation or self.format.patch_interpolation
+        if named := given.get("interpolation"):
+            check_interpolation(named)
+            positions, patches = named, "timm" if named == "timm" else "flexivit"
+        return Changes(sizes, positions, patches, given.get("num_classes", ""))
+
+    def origin(self, spec: Spec, interpolation: str) -> Origin:
+        """Where the weights come from, and what had to be assumed of them."""
+        described = self.file.description
+        cfg, card = described.get("pretrained_cfg"), self.file.documents.get(CARD, {})
+        named = described.get("architecture", described.get("architectures"))
+        named = named[0] if isinstance(named, list) and named else named or spec.source.facts.name
+        stated = (each.get("license") for each in (cfg, described, card) if isinstance(each, Mapping))
+        license = next((str(each) for each in stated if each), None)
+        return Origin(
+            source=self.file.place or self.file.where,
+            format=self.format.name,
+            architecture=str(named) if named else None,
+            license=license,
+            interpolation=interpolation,
+            assumed=tuple(spec.source.assumed),
+        )
 
 
 def recognize(file: File, format: str | None = None, key: str | None = None) -> Found:
@@ -65,8 +111,10 @@ def recognize(file: File, format: str | None = None, key: str | None = None) -> 
         key: the state dict to take, of several in the file, or the prefix of its names.
 
     Raises:
-        InputError: none recognizes it, or several of its parts are models.
+        InputError: none recognizes it, or several of its parts are models; or there is no such format.
     """
+    if format is not None and format not in formats():
+        raise InputError(f"unknown format {format!r}: {nearest(format, list(formats()))}")
     found: list[Found] = []
     for part in parts_of(file, key):
         found += recognized(file, *part, format)
@@ -81,7 +129,7 @@ def recognize(file: File, format: str | None = None, key: str | None = None) -> 
             log.info("%s: the weights under %s", file.where, chosen.name)
         source = with_layers_of_other_parts(file, chosen, {each.key for each in found})
     elif format:  # whose reader says what is missing
-        chosen = Found(formats()[format], "", "", file.source())
+        chosen = Found(file, formats()[format], "", "", file.source())
         source = chosen.source
     else:
         raise InputError(f"{file.where}: {unrecognized(file)}")
@@ -149,7 +197,7 @@ def recognized(file: File, key: str, source: Source, format: str | None) -> Iter
         candidates = [*formats_of_addons(), *candidates]
         chosen = next((each for each in candidates if each.recognizes(config, names)), None)
     if chosen:
-        yield Found(chosen, key, "", source)
+        yield Found(file, chosen, key, "", source)
         return
     places: dict[str, Format] = {}
     for each in candidates:
@@ -158,7 +206,7 @@ def recognized(file: File, key: str, source: Source, format: str | None) -> Iter
     # not the inner names of a model that is recognized further out
     for prefix, each in places.items():
         if not any(prefix.startswith(outer) for outer in places if outer != prefix):
-            yield Found(each, key, prefix, source.below(prefix, *each.beside))
+            yield Found(file, each, key, prefix, source.below(prefix, *each.beside))
 
 
 # What PyTorch puts into names of modules that are sharded, recomputed or compiled.
@@ -215,6 +263,8 @@ LAYER = re.compile(r"(?:^|\.)(?:blocks|layers|layer|resblocks)\.(\d+)\.")
 def unrecognized(file: File) -> str:
     """What a checkpoint is that no format recognizes, as the rest of a sentence."""
     names = all_names(file)
+    if names and all(name.isdigit() for name in names):
+        return "it holds a list of tensors, which have no names: save model.state_dict()"
     kind = file.description.get("model_type", file.description.get("architecture"))
     named = f" (config.json calls it {kind})" if kind else ""
     if what := network_of(names):

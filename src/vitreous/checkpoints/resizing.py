@@ -197,6 +197,9 @@ def resized_positions(
             for name, tensor in weights.items():
                 if BIAS_TABLE.search(name):
                     resized[name] = resize_bias(tensor, one, other, interpolation)
+                elif POSITION_TABLE.match(name):  # beside the biases
+                    way = BESIDE_BIASES.get(interpolation, interpolation)
+                    resized[name] = resize_table(tensor, old.grid, config.grid, way)
         case "learned-2d":  # (n, D) for each axis, linearly with aligned ends
             axes = {"x": config.grid[1], "y": config.grid[0]}
             for name, tensor in weights.items():
@@ -207,6 +210,10 @@ def resized_positions(
         case _:  # computed from the grid
             pass
     return resized
+
+
+# How the codebases that resample biases so resample positions: timm's Beit, and that of transformers.
+BESIDE_BIASES = {"beit": "timm", "timm-npz": "huggingface"}
 
 
 def resize_table(

@@ -13,7 +13,7 @@ from shlex import quote
 from vitreous.errors import InputError
 from vitreous.extensions import tasks
 from vitreous.languages.terminal import said
-from vitreous.outside import read_text
+from vitreous.outside import read_text, scheme_of
 
 
 def read_tree(path: Path) -> dict[str, object]:
@@ -44,7 +44,7 @@ def run_folder(path: str | Path) -> Path:
 def map_paths(source: str, function: Callable[[str], str]) -> str:
     """Return DATA with its paths changed: of "cifar10:PATH" or "a.de,a.en", too."""
     parts = [source] if os.path.exists(source) else source.split(",")
-    if "://" in source:
+    if scheme_of(source):
         return source
     plain = [os.path.isabs(part) or ":" not in part for part in parts]
     pairs = [("", "", part) if bare else part.partition(":") for part, bare in zip(parts, plain, strict=True)]

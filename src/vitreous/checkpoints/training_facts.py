@@ -31,7 +31,8 @@ SIZE = re.compile(
 )
 OF_AN_OWNER = {"model_type", "architecture", "architectures", "pretrained_cfg", "format", "config"}
 LETTERS = {"t": "tiny", "s": "small", "b": "base", "l": "large", "h": "huge"}
-DEEPEST = 4
+IMAGE_SIZES = ("img_size", "input_size", "image_size", "img_dim")
+DEEPEST = 6
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,14 @@ class Training:
     names: tuple[tuple[str, str], ...] = ()
     values: Mapping[str, object] = field(default_factory=dict)
     places: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def image_sizes(self) -> tuple[object, ...]:
+        """Sizes of images, the likelier first."""
+        sizes = (self.values.get(name) for name in IMAGE_SIZES)
+        return tuple(
+            size[1:] if isinstance(size, list | tuple) and len(size) == 3 else size for size in sizes if size
+        )
 
     def size(self) -> NamedSize | None:
         """The first name that says a size."""
@@ -138,4 +147,4 @@ def plain_facts(documents: Documents, source: Source) -> Facts:
     size = training.size()
     if size and size.heads == 6 and re.search("base_encoder|momentum_encoder", source.inside):  # MoCo v3's
         size = size._replace(heads=12)
-    return Facts(fields=fields, size=size)
+    return Facts(fields=fields, size=size, image_sizes=training.image_sizes)

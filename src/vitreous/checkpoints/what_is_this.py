@@ -144,6 +144,11 @@ UNKNOWN_PARTS = (
         "scale: merge it (peft: merge_and_unload), or save the adapter with save_pretrained",
         weights=r"\.base_layer\.|\.lora_[AB]\.\w+\.weight$",
     ),
+    Kind(
+        "a part of a model in FSDP, whose weights are one flat tensor of each process: save them with "
+        "StateDictOptions(full_state_dict=True) of torch.distributed.checkpoint",
+        weights=r"(^|\.)_?flat_param(_\d+)?$",
+    ),
     Kind("a TNT, whose pixels are tokens, too, which is not known here", weights=r"^pixel_embed\."),
     Kind(
         "a Hiera, whose layers pool their tokens, which is not known here",

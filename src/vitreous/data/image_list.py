@@ -18,7 +18,7 @@ from vitreous.errors import InputError, utf8_name
 from vitreous.languages.terminal import said
 from vitreous.models.bands import MOST
 from vitreous.models.stored import BadImage, ImageLike, in_memory, is_image
-from vitreous.outside import identity, is_visible_folder, local_path
+from vitreous.outside import identity, is_url, is_visible_folder, local_path, scheme_of
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -266,11 +266,6 @@ def images_below(folder: Path, seen: set[tuple[int, int]] | None = None) -> Iter
             yield Path(entry.path)
 
 
-def is_url(path: str) -> bool:
-    """Return whether a path is the address of something that is reached by a protocol."""
-    return "://" in path
-
-
 def file_system(path: str) -> tuple[AbstractFileSystem, str]:
     """Return the file system of fsspec that holds a file, and its path there. Raises InputError."""
     from fsspec.core import url_to_fs
@@ -281,7 +276,7 @@ def file_system(path: str) -> tuple[AbstractFileSystem, str]:
     try:
         system, inner = url_to_fs(path)
     except ImportError as error:
-        install = INSTALL.get(path.partition("://")[0], "install what it names")
+        install = INSTALL.get(scheme_of(path), "install what it names")
         reason = " ".join(str(error).split())
         raise InputError(f"{path} cannot be reached ({reason}): {install}") from None
     except ValueError as error:

@@ -23,14 +23,14 @@ import numpy as np
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset, named_parts, one_class
 from vitreous.data.files import EXTENSIONS
-from vitreous.data.image_list import NO_SUCH, ImageList, file_system, images_below, is_url, matches
+from vitreous.data.image_list import NO_SUCH, ImageList, file_system, images_below, matches
 from vitreous.data.sources import open_spec
 from vitreous.data.sources.hub import find_files, is_saved, parquet_file, stored_bytes
 from vitreous.data.sources.manifests import column_names, decoded_text, delimiter_of, table_rows
 from vitreous.data.sources.remote import expanded, missing
 from vitreous.data.sources.shard_index import Member, members, split_name
 from vitreous.errors import InputError, require_packages, utf8_name
-from vitreous.outside import local_path
+from vitreous.outside import is_url, local_path
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem

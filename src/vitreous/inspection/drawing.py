@@ -252,7 +252,8 @@ def draw_model(config: ViTConfig) -> Canvas:
     # The head reads the class token, or the mean.
     canvas.line((MARGIN + 40, y - 4), (MARGIN + 40, y + 20))
     reads = config.pooling.kind
-    pooled = "class" if reads == "class" else "mean" if "mean" in reads else "attention"
+    known = ("class", "max", "mean+max")
+    pooled = reads if reads in known else "mean" if "mean" in reads else "attention"
     canvas.box(
         MARGIN, y + 22, 80, 36, "class" if pooled == "class" else "token", words(f"drawing.pool-{pooled}")
     )

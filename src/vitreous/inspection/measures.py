@@ -31,7 +31,8 @@ def readout_weights(config: ViTConfig) -> Float[Tensor, "T"]:
     """Return the weight of each token of the last layer in the pooled representation; sums to one.
 
     The class token alone (Eq. 4), the mean of the patches, or half of each. Attention pooling weighs
-    patches by their content, which depends on the image (`readout_of`); here they weigh the same.
+    patches by their content, which depends on the image (`readout_of`), and a maximum by the channel; here
+    they weigh the same.
     """
     weights = torch.zeros(config.sequence_length)
     patches = torch.zeros(config.sequence_length)
@@ -46,7 +47,7 @@ def readout_weights(config: ViTConfig) -> Float[Tensor, "T"]:
             weights = weights + patches / 2
         case "mean-all" | "attention-all":
             weights[:] = 1 / config.sequence_length
-        case "mean" | "attention":
+        case "mean" | "max" | "mean+max" | "attention":
             weights = patches
     return weights
 

@@ -230,3 +230,18 @@ class PostBranchNormBlock(EncoderBlock):
         z = self.position(z)
         z = z + self.attention_branch(self.attention_norm(self.attention(z, mask)))
         return z + self.mlp_branch(self.mlp_norm(self.mlp(z)))
+
+
+class ParallelBlock(EncoderBlock):
+    """ViT-22B's block. z' = z + MSA(LN(z)) + MLP(LN(z)) (arXiv 2302.05442, section 2)."""
+
+    described: ClassVar = {
+        **EncoderBlock.described,
+        "attention_norm": ("LayerNorm", "LN, 2302.05442"),
+        "mlp_norm": ("LayerNorm", "LN, 2302.05442"),
+    }
+
+    def forward(self, z: Float[Tensor, "B T D"], mask: LogitBias | None = None) -> Float[Tensor, "B T D"]:
+        z = self.position(z)
+        attended = self.attention_branch(self.attention(self.attention_norm(z), mask))
+        return z + attended + self.mlp_branch(self.mlp(self.mlp_norm(z)))

@@ -37,6 +37,24 @@ class MeanPooling(nn.Module):
         return z[:, self.skip :].mean(dim=1)
 
 
+class MaxPooling(nn.Module):
+    """The maximum of each channel over the tokens after the first `skip`; with `mean` its average with their
+    mean."""
+
+    def __init__(self, skip: int, *, mean: bool) -> None:
+        super().__init__()
+        self.skip, self.mean = skip, mean
+
+    @property
+    def described_as(self) -> tuple[str, str]:
+        return f"{'mean and ' if self.mean else ''}maximum of the patches", "y, Eq. 4"
+
+    def forward(self, z: Float[Tensor, "B T D"]) -> Float[Tensor, "B D"]:
+        patches = z[:, self.skip :]
+        highest = patches.amax(dim=1)
+        return (highest + patches.mean(dim=1)) / 2 if self.mean else highest
+
+
 class ClassAndMeanPooling(nn.Module):
     """The class token and the mean of the patches, concatenated: DINOv2's linear head sees 2D channels."""
 

@@ -68,8 +68,10 @@ class ViTConfig(Config):
     registers: int = setting(0, "tokens without position or meaning (2309.16588)", ge=0)
     pooling: Pooling = setting(TokenPoolingConfig(), "what the head reads of the tokens")
 
-    norm: Literal["pre", "post", "post-branch"] = setting(
-        "pre", "LayerNorm before each branch, after the sum, or on the branch's output"
+    norm: Literal["pre", "post", "post-branch", "parallel"] = setting(
+        "pre",
+        "LayerNorm before each branch, after the sum, on the branch's output, or before both branches of the "
+        "same tokens (2302.05442)",
     )
     norm_kind: Literal["layer", "rms"] = setting(
         "layer", "LayerNorm, or RMSNorm: without mean and bias (1910.07467)"

@@ -403,6 +403,7 @@ class NoPositionConfig(Config):
     kind: Literal["none"] = setting("none", "no positions")
     at_stem: ClassVar[bool] = True
     shared: ClassVar[bool] = False
+    absolute: ClassVar[bool] = False
     rotary: ClassVar[None] = None
 
 
@@ -414,6 +415,7 @@ class AddedPositionConfig(Config):
         "stem", "added once, or in every layer, from one table each or one for all"
     )
     rotary: Rotary | None = setting(None, "rotary positions beside the added ones")
+    absolute: ClassVar[bool] = False  # beside relative ones
 
     @property
     def at_stem(self) -> bool:
@@ -445,6 +447,7 @@ class RelativePositionConfig(Config):
         "relative", "vectors for each offset (appendix D.4), or a bias for each (BEiT)"
     )
     shared: bool = setting(False, "one table for all layers, instead of one each")
+    absolute: bool = setting(False, "a learned table of positions is added at the stem, too")
     init_std: float = setting(0.02, "of the table, at initialization", ge=0)
     at_stem: ClassVar[bool] = False
     rotary: ClassVar[None] = None
@@ -457,6 +460,7 @@ class RotaryPositionConfig(Config):
     shared: bool = setting(False, "one set of angles for all layers, instead of one each")
     rotary: Rotary = setting(AxialRotaryConfig(), "how they are rotated")
     at_stem: ClassVar[bool] = False
+    absolute: ClassVar[bool] = False
 
 
 Position = Annotated[
@@ -475,10 +479,13 @@ Position = Annotated[
 class TokenPoolingConfig(Config):
     """The head reads a token, a mean of tokens, or both."""
 
-    kind: Literal["class", "mean", "mean-all", "class+mean", "class+distillation"] = setting(
-        "class",
-        "the class token (Eq. 4), the mean of the patches or of all tokens, class token and mean, or DeiT's "
-        "class and distillation token, each with a head",
+    kind: Literal["class", "mean", "mean-all", "max", "mean+max", "class+mean", "class+distillation"] = (
+        setting(
+            "class",
+            "the class token (Eq. 4), the mean of the patches or of all tokens, the maximum of each channel "
+            "over the patches or its average with the mean, class token and mean, or DeiT's class and "
+            "distillation token, each with a head",
+        )
     )
 
 

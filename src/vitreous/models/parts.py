@@ -14,6 +14,7 @@ from vitreous.layers.block import (
     MLP,
     Branch,
     GatedMLP,
+    ParallelBlock,
     PostBranchNormBlock,
     PostNormBlock,
     PreNormBlock,
@@ -35,15 +36,26 @@ from vitreous.layers.pooling import (
     ClassTokenPooling,
     DistilledHead,
     DistilledPooling,
+    MaxPooling,
     MeanPooling,
     Representation,
 )
 from vitreous.layers.resnet import PostActivationResNet, ResNet, ResNetStem
 from vitreous.layers.rotary import ClassRotaryPositions2d, MixedRotaryPositions2d, RotaryPositions2d
 from vitreous.models.config import ViTConfig
-from vitreous.models.config_parts import LITE0_LAST_WIDTH, EfficientNetLiteStemConfig, ResNetConfig
+from vitreous.models.config_parts import (
+    LITE0_LAST_WIDTH,
+    EfficientNetLiteStemConfig,
+    RelativePositionConfig,
+    ResNetConfig,
+)
 
-BLOCKS = {"pre": PreNormBlock, "post": PostNormBlock, "post-branch": PostBranchNormBlock}
+BLOCKS = {
+    "pre": PreNormBlock,
+    "post": PostNormBlock,
+    "post-branch": PostBranchNormBlock,
+    "parallel": ParallelBlock,
+}
 
 
 def build_norm(config: ViTConfig, width: int | None = None) -> nn.Module:
@@ -99,6 +111,20 @@ def build_stem(config: ViTConfig) -> nn.Module:
         norm_after=build_norm(config) if stem.norm_after else nn.Identity(),
         bias=stem.bias,
     )
+
+
+def stem_position(config: ViTConfig) -> nn.Module | None:
+    """Positions that are added at the stem; None where none are."""
+    position = config.position
+    if isinstance(position, RelativePositionConfig) and position.absolute:
+        return LearnedPositions(
+            config.grid,
+            config.width,
+            extra=config.num_class_tokens,
+            registers=config.registers,
+            init_std=position.init_std,
+        )
+    return added_position(config) if position.at_stem else None
 
 
 def added_position(config: ViTConfig) -> nn.Module | None:
@@ -241,6 +267,8 @@ def build_pooling(config: ViTConfig) -> nn.Module:
             pool = MeanPooling(skip=config.num_prefix_tokens)
         case "mean-all":
             pool = MeanPooling(skip=None)
+        case "max" | "mean+max":
+            pool = MaxPooling(skip=config.num_prefix_tokens, mean=pooling.kind == "mean+max")
         case "attention" | "attention-all":
             pool = AttentionPooling(
                 config.width,

@@ -63,8 +63,7 @@ class ViT(nn.Module):
             # Class, distillation, register tokens: (num_prefix_tokens, D).
             prefix = torch.zeros(config.num_prefix_tokens, config.width)
             self.prefix = nn.Parameter(prefix) if config.num_prefix_tokens else None
-            added = parts.added_position(config) if config.position.at_stem else None
-            self.position = added or nn.Identity()  # E_pos of Eq. 1
+            self.position = parts.stem_position(config) or nn.Identity()  # E_pos of Eq. 1
             self.embedding_norm = (
                 parts.build_norm(config) if "tokens" in config.extra_norms else nn.Identity()
             )

@@ -23,6 +23,7 @@ from vitreous.errors import InputError, check_free, check_utf8
 from vitreous.evaluation.measures import Outputs
 from vitreous.languages.terminal import said, said_time
 from vitreous.models.settings import set_leaf
+from vitreous.outside import scheme_of
 from vitreous.rng import numpy_generator
 from vitreous.tasks import task_of_run
 from vitreous.tasks.candidates import (
@@ -501,7 +502,7 @@ def encoder_at_hand(
     open one of the hub, or the one that comes with the package."""
     for encoder in encoders(offline=offline):
         try:
-            if encoder.name.startswith("hf:"):
+            if scheme_of(encoder.name) == "hf":
                 tell(said("encoder: {name} ({about})", name=encoder.name, about=encoder.about))
             task.plan(source, settings, init=encoder.name)
         except InputError as error:

@@ -162,7 +162,7 @@ def test_foreign_formats_are_recognized(golden):
     with pytest.raises(vt.InputError, match="not a timm checkpoint"):
         vt.load(golden("hf_trocr").folder, format="timm")
     with pytest.raises(vt.InputError, match="holds a Transformer, where a Captioner is needed"):
-        vt.load(golden("hf_marian").folder, kind=vt.Captioner)
+        vt.Reader.load(golden("hf_marian").folder)
 
 
 def test_the_encoder_of_a_captioner_with_another_decoder(golden, tmp_path):

@@ -45,7 +45,7 @@ def test_a_published_translator_translates(peer_families: ModuleType, tmp_path: 
 def test_a_loaded_translator_translates(peer_families: ModuleType) -> None:
     """By `vt.load` itself: with the tokenizer, or as a model that knows where its tokenizer is."""
     expected = [one["text"] for one in json.loads((MARIAN / "expected.json").read_text())]
-    translator, texts = vt.load(MARIAN, kind=vt.Translator), list(peer_families.TEXTS)
+    translator, texts = vt.Translator.load(MARIAN), list(peer_families.TEXTS)
     assert [each.text for each in translator.translate(texts, beams=1, max_length=16)] == expected
     model: Any = vt.load(MARIAN)
     assert vt.translate(model, texts[:1], beams=1) == vt.translate(MARIAN, texts[:1], beams=1)
@@ -114,7 +114,7 @@ def test_a_published_reader_reads(tmp_path: Path) -> None:
             parameter.copy_(0.5 * torch.randn_like(parameter))
     peer.save_pretrained(tmp_path)
 
-    reader = vt.load(tmp_path, kind=vt.Reader)
+    reader = vt.Reader.load(tmp_path)
     image = Image.effect_noise((40, 30), 90).convert("RGB")
     pixels = reader.model.preprocessing([image])
     ids = peer.generate(

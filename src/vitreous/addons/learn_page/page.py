@@ -57,6 +57,7 @@ RECORDED_BYTES = 12 << 20  # of the recorded results of one image
 RUNS: dict[str, tuple[object, ...]] = {
     "stem.kind": ("patch", "convolution"),
     "position.kind": ("learned", "learned-2d", "sincos-2d", "relative", "rotary-2d", "none"),
+    "position.absolute": (False,),
     "rotary.kind": (None, "axial"),
     "rotary.class_angles": (None, False),
     "rotary.register_temperature": (None,),

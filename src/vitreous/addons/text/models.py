@@ -62,7 +62,7 @@ class TextModel:
     @classmethod
     def load(cls: type[TextModelKind], path: str | Path, **options: Any) -> TextModelKind:
         """Load a model from a run directory or its `model/`, or a published Marian or TrOCR: a folder with
-        its tokenizer's files, or `hf:org/name`. `vitreous.load` with this class as `kind` does the same.
+        its tokenizer's files, or `hf:org/name`.
 
         Args:
             options: `device` and `dtype`, as of `vitreous.load`.
@@ -70,7 +70,10 @@ class TextModel:
         Raises:
             InputError: it is another model, or it is damaged.
         """
-        return cls.of(load(path, kind=cls.kind, **options))
+        model: Any = load(path, **options)
+        if not isinstance(model, cls.kind):
+            raise InputError(f"{path} holds a {type(model).__name__}, where a {cls.kind.__name__} is needed")
+        return cls.of(model)
 
     @classmethod
     def of(cls: type[TextModelKind], model: Any) -> TextModelKind:

@@ -12,7 +12,7 @@ import numpy as np
 
 from vitreous.data.held_out import MOST_HELD_OUT, held_out_names
 from vitreous.errors import InputError, require_packages
-from vitreous.outside import read_text
+from vitreous.outside import read_text, scheme_of
 
 LARGEST = 999_999
 
@@ -138,7 +138,7 @@ def numbered_pairs(spec: str) -> Iterator[Pair]:
     if spec in BUNDLED:
         yield from BUNDLED[spec]()
         return
-    if spec.startswith("hf:"):
+    if scheme_of(spec) == "hf":
         rows: Iterable[tuple[str, str]] = hugging_face(spec.removeprefix("hf:"))
     elif "," in spec and not Path(spec).exists():
         rows = two_files([Path(part) for part in spec.split(",")])

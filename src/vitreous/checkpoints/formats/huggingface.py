@@ -268,11 +268,11 @@ def positions_of(
     if biased is None:
         return {"image_size": size, "position": {"kind": "none"}}
     rows, columns = (side // p for side, p in zip(biased["image_size"], patch, strict=True))
-    if family.positions in source.tensors or rows != columns:
+    if rows != columns:
         raise InputError(
-            f"{source.where}: tables of relative positions are known here without other positions, and of "
-            "transformers for square images"
+            f"{source.where}: tables of relative positions of transformers are known here for square images"
         )
+    biased["position"]["absolute"] = family.positions in source.tensors
     return biased
 
 

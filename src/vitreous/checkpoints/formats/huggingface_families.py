@@ -87,7 +87,7 @@ BEIT = VIT._replace(
     limits=EVERY
     | {
         "position.kind": ("relative-bias",),
-        "position.shared": None,
+        **dict.fromkeys(("position.shared", "position.absolute")),
         "representation_size": (None,),
         "edge": ("refuse",),
         "pooling.kind": ("class", "mean"),

@@ -8,12 +8,11 @@ from dataclasses import replace
 from einops import rearrange
 from torch import Tensor
 
-from vitreous.checkpoints.format import Format, Spec, as_pair, assumed_preprocessing, given_number
+from vitreous.checkpoints.format import Format, Spec, as_pair, given_number
 from vitreous.checkpoints.formats.timm import read_timm
 from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.tensors import Entry, Tensors
 from vitreous.errors import InputError
-from vitreous.models.config import ViTConfig
 
 NAMES = {
     r"^patch_embedding\.patch_embeddings\.(1\.)?": "patch_embed.proj.",
@@ -30,13 +29,7 @@ PATCHES = "patch_embed.proj.weight"
 def read_monai(source: Source) -> Spec:
     if any(name.startswith("classification_head.0.") for name in source.tensors):
         source.assumed.append("the head's logits, before the Tanh that MONAI's ViT puts on them")
-
-    def rename(name: str) -> str | None:
-        for theirs, ours in NAMES.items():
-            name = re.sub(theirs, ours, name)
-        return None if UNUSED.match(name) else name
-
-    source = source.renamed(rename)
+    source = source.under(NAMES).renamed(lambda name: None if UNUSED.match(name) else name)
     axes = len(source.shape(PATCHES))
     if axes == 5:
         raise InputError(f"{source.where}: this ViT of MONAI takes volumes (spatial_dims=3), not images")
@@ -59,11 +52,7 @@ def read_monai(source: Source) -> Spec:
         source = replace(source, tensors=Tensors(entries))
     pooling = "class" if "cls_token" in source.tensors else "mean"
     stated = {"norm_eps": 1e-5, "mlp": "gelu", "pooling": pooling}
-    found = read_timm(source.stating(stated))
-    assert isinstance(found.config, ViTConfig)
-    del found.source.assumed[-1:]  # the preprocessing of timm
-    look = assumed_preprocessing(found.source, found.config, "images in -1 ... 1", resize="squash")
-    return found._replace(preprocessing=look)
+    return read_timm(source.stating(stated), "images in -1 ... 1", resize="squash")
 
 
 MONAI = Format(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from vitreous.checkpoints.facts import OPEN_CLIP, Documents, Facts, Statements
 from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.training_facts import plain_facts
@@ -33,9 +35,9 @@ def open_clip_facts(documents: Documents, source: Source) -> Facts:
     tower = {"quick_gelu": bool(model.get("quick_gelu")), **model.get("vision_cfg", {})}
     look = Statements(described, source.where).part("preprocess_cfg")
     stated = {name: look[name] for name in IMAGES if look.get(name) is not None}
-    return Facts(
+    return replace(
+        plain,
         name=str(tower.get("timm_model_name") or "clip"),
         model=Statements(tower, source.where),
         images=Statements({**IMAGES, **stated}, source.where),
-        fields=plain.fields,
     )

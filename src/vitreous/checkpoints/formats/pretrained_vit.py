@@ -3,7 +3,6 @@ jeonsworld/ViT-pytorch."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -52,14 +51,8 @@ def read_under_names(source: Source, names: Mapping[str, str]) -> Spec:
             f"{source.where}: the representation layer (load_repr_layer=True) of pytorch-pretrained-vit is "
             "before its last norm, and not known here"
         )
-
-    def rename(name: str) -> str:
-        for theirs, ours in names.items():
-            name = re.sub(theirs, ours, name)
-        return name
-
     facts = replace(source.facts, model=source.facts.model.over(DESCRIPTION))
-    return read_huggingface(replace(source.renamed(rename), facts=facts))
+    return read_huggingface(replace(source.under(names), facts=facts))
 
 
 PRETRAINED_VIT = Format(

@@ -55,7 +55,8 @@ def size_of_offsets(
     """The size of the images that a file was made for, whose grid has so many offsets: as in
     `image_size_of`."""
     wished = source.specified.get("image_size")
-    for size in (source.specified.get("stored_image_size"), *described, wished):
+    stored = source.specified.get("stored_image_size")
+    for size in (stored, *source.facts.image_sizes, *described, wished):
         height, width = as_pair(size) or (0, 0)
         rows, columns = height // patch[0], width // patch[1]
         if rows and columns and (2 * rows - 1) * (2 * columns - 1) == offsets:

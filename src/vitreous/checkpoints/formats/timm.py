@@ -25,6 +25,7 @@ from vitreous.checkpoints.format import (
     tokens_and_positions,
 )
 from vitreous.checkpoints.formats import timm_naflex
+from vitreous.checkpoints.formats.branches import Branches, as_one_branch, with_parts_apart
 from vitreous.checkpoints.formats.relative_bias import (
     BEIT_ARGUMENTS,
     BEIT_BIAS,
@@ -48,7 +49,7 @@ from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.weights import Row, linear_stem, packed, pairs, same, stacked, without_bias
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
-from vitreous.models.preprocessing import Preprocessing
+from vitreous.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
 
 # Both sides call their encoder layers blocks.N.
 BLOCK = "blocks.{}."
@@ -144,11 +145,45 @@ ATTENTION_POOL = {
     "mlp.expand": "mlp.fc1",
     "mlp.contract": "mlp.fc2",
 }
+# The pooling of ours: theirs, and whether it sees the prefix tokens, too.
+POOLS = {
+    "class": ("token", False),
+    "class+distillation": ("token", False),
+    "mean": ("avg", False),
+    "mean-all": ("avg", True),
+    "max": ("max", False),
+    "mean+max": ("avgmax", False),
+    "attention": ("map", False),
+    "attention-all": ("map", True),
+}
+ATTENTIONS = Branches(
+    "blocks.{}.attns.{}.",
+    norm="norm",
+    wide="attn.qkv",
+    back="attn.proj",
+    one=("blocks.{}.norm1", "blocks.{}.attn.qkv", "blocks.{}.attn.proj"),
+    stacked=3,
+    scale="ls.gamma",
+)
+MLPS = Branches(
+    "blocks.{}.ffns.{}.",
+    norm="norm",
+    wide="mlp.fc1",
+    back="mlp.fc2",
+    one=("blocks.{}.norm2", "blocks.{}.mlp.fc1", "blocks.{}.mlp.fc2"),
+    stacked=1,
+    scale="ls.gamma",
+)
 CROP_MODES = {"center": "crop", "squash": "squash", "border": "fit"}  # theirs: ours
 
 
-def read_timm(source: Source) -> Spec:
-    source = under_timm_names(source)
+def read_timm(source: Source, family: str = "timm's ViT", **images: Any) -> Spec:
+    """The specification of a model under timm's names.
+
+    Args:
+        family, images: what it is used with, where nothing is said of its images.
+    """
+    source, branches = as_one_branch(with_parts_apart(under_timm_names(source)), (ATTENTIONS, MLPS))
     source.prefix("a timm checkpoint", ("",), "patch_embed.proj.weight", timm_naflex.PROJECTION)
     naflex = timm_naflex.is_naflex(source)
     # timm resamples positions and patches of these models without antialiasing, linearly
@@ -160,10 +195,13 @@ def read_timm(source: Source) -> Spec:
         source = timm_naflex.as_vision_transformer(source, known)
     fields, embedded = timm_fields(source, known)
     config = configured(ViTConfig, source, fields)
+    if branches > 1:  # each with so many heads
+        wide = {"heads": branches * config.heads, "head_dim": config.resolved_head_dim}
+        config = ViTConfig.checked(config.model_dump(), wide)
     rows = timm_rows(config, embedded=embedded, layers=layers_of(source))
     if config.position.kind == "relative-bias":
         interpolation = "beit"
-    look = timm_preprocessing(source, config)
+    look = timm_preprocessing(source, config, family, images)
     size = timm_naflex.used_size(source, config, sizes_of(source, known)) if naflex else None
     return Spec(
         source,
@@ -186,6 +224,15 @@ def checked_arguments(source: Source) -> Statements:
         *(EVA_ARGUMENTS if "use_rot_pos_emb" in known else BEIT_ARGUMENTS),
     )
     allowed = timm_naflex.ARGUMENTS if timm_naflex.is_naflex(source) else allowed
+    patches = "patch_embed.proj.weight" if not timm_naflex.is_naflex(source) else timm_naflex.PROJECTION
+    width, stated = source.shape(patches)[0], known.get("embed_dim")
+    heads_given = "num_heads" in source.facts.arguments or "heads" in source.answers
+    if stated not in (None, width) and not heads_given:
+        raise InputError(
+            f"{source.where}: its weights have a width of {width}, and it is described as "
+            f"{source.facts.name or 'a model'}, whose width is {stated}: name the architecture that it is "
+            "of, or pass heads="
+        )
     for key in sorted(source.facts.arguments):
         if known.get(key) and key not in allowed:
             raise InputError(
@@ -221,9 +268,8 @@ def timm_fields(source: Source, known: Mapping[str, object]) -> tuple[dict[str, 
     biased = bias_fields(source, patch, BEIT_BIAS, BEIT_SHARED_BIAS, described=sizes) if tables else None
     size: object
     if biased:
-        size, embedded = biased["image_size"], False
-        if "pos_embed" in tensors:
-            raise InputError(f"{source.where}: relative positions beside others are not known here")
+        size, embedded = biased["image_size"], "pos_embed" in tensors
+        biased["position"]["absolute"] = embedded
     else:
         size, embedded = size_and_rows(source, known, patch, prefix, stride)
     if type(known.get("num_heads")) is int:
@@ -239,7 +285,7 @@ def timm_fields(source: Source, known: Mapping[str, object]) -> tuple[dict[str, 
     clip = bool(shapes["extra_norms"])
     inner = [place for place, name in inner_norms.items() if name in tensors]
     last_norms = {"tokens": "norm.weight", "pooled": "fc_norm.weight"}
-    pooling = timm_pooling(source, known, class_token=class_token, distilled=distilled)
+    pooling = timm_pooling(source, known, distilled=distilled)
     fields |= {
         "image_size": size,
         "norm_kind": "layer" if "blocks.0.norm1.bias" in tensors else "rms",
@@ -288,12 +334,12 @@ def sizes_of(source: Source, known: Mapping[str, object]) -> list[object]:
     """The image sizes that its descriptions tell."""
     size = source.facts.images.get("input_size")
     size = size[1:] if isinstance(size, list) and len(size) == 3 else None
-    return [known.get("img_size"), size, known.get("default_size")]
+    return [known.get("img_size"), *source.facts.image_sizes, size, known.get("default_size")]
 
 
-def timm_pooling(source: Source, known: Mapping[str, object], *, class_token: bool, distilled: bool) -> str:
+def timm_pooling(source: Source, known: Mapping[str, object], *, distilled: bool) -> str:
     """The pooling: as config.json says, or as the weights suggest."""
-    attention = "attn_pool.latent" in source.tensors
+    attention, class_token = "attn_pool.latent" in source.tensors, "cls_token" in source.tensors
     average = not class_token or "fc_norm.weight" in source.tensors
     pool = known.get("global_pool", "map" if attention else "avg" if average else "token")
     if pool == "" and "head.weight" in source.tensors and "pooling" not in source.specified:
@@ -308,24 +354,27 @@ def timm_pooling(source: Source, known: Mapping[str, object], *, class_token: bo
                 f"pooling={'mean' if average else 'class'}, where global_pool='' gives every token (or pass "
                 "pooling=; model.tokens gives them here)"
             )
-    if pool not in ("token", "avg", "map") or attention != (pool == "map"):
-        raise InputError(f"{source.where}: global_pool={pool!r} is not known here for these weights")
-    if distilled:
+    if distilled and pool == "token":
         return "class+distillation"
     eva = "use_rot_pos_emb" in known  # whose attention pooling sees all tokens
-    prefix = known.get("pool_include_prefix") or (eva and attention)
-    prefix = prefix and (class_token or "reg_token" in source.tensors)
-    poolings = {"token": "class", "map": "attention", "avg": "mean"}
-    if prefix:
-        poolings = {"token": "class", "map": "attention-all", "avg": "mean-all"}
-    return poolings[str(pool)]
+    every = bool(known.get("pool_include_prefix") or (eva and attention)) and pool != "token"
+    every = every and (class_token or "reg_token" in source.tensors)
+    found = next((ours for ours, theirs in POOLS.items() if theirs == (pool, every)), None)
+    if found is None or attention != (pool == "map"):
+        raise InputError(f"{source.where}: global_pool={pool!r} is not known here for these weights")
+    return found
 
 
-def timm_preprocessing(source: Source, config: ViTConfig) -> Preprocessing:
-    """As its images are described, each field by itself."""
+def timm_preprocessing(
+    source: Source, config: ViTConfig, family: str, usual: Mapping[str, Any]
+) -> Preprocessing:
+    """As its images are described, each field by itself; of none as those of a family are."""
     described = source.facts.images
+    if "mean" not in described and source.facts.size and not usual:  # of a name that is not timm's
+        family = "DeiT, DINO and MAE"
+        usual = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD, "crop_fraction": 0.875}
     if "mean" not in described:
-        return assumed_preprocessing(source, config, "timm's ViT", crop_fraction=0.9)
+        return assumed_preprocessing(source, config, family, **(usual or {"crop_fraction": 0.9}))
     fraction = described["crop_pct"]
     if isinstance(fraction, int | float) and fraction > 1:
         raise InputError(

@@ -4,6 +4,7 @@ says of its arguments and its images; or what open_clip, transformers or a train
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from vitreous.checkpoints.facts import (
     CONFIG,
@@ -28,7 +29,10 @@ IMAGES = {
     "std": list(IMAGENET_STD),
 }
 RESIZE_MODES = {"shortest": "center", "squash": "squash", "longest": "border"}  # open_clip's: timm's
-POOLINGS: dict[object, str] = {"avg": "mean", "token": "class", True: "mean", False: "class"}
+# Arguments that no weight shows, and the width, for which an architecture has a name.
+UNSHOWN = ("num_heads", "act_layer", "no_embed_class", "pool_include_prefix", "embed_dim")
+OF_A_FLAG = {True: "avg", False: "token"}  # MAE's global_pool
+POOLINGS = {"avg": "mean", "token": "class", "max": "max", "avgmax": "mean+max"}  # timm's: ours
 
 
 def timm_facts(documents: Documents, source: Source) -> Facts:
@@ -45,7 +49,8 @@ def timm_facts(documents: Documents, source: Source) -> Facts:
     look = {key: images[key] for key in (*IMAGES, "input_size") if images.get(key) is not None}
     if look.get("interpolation") == "random":
         look["interpolation"] = "bicubic"
-    return Facts(
+    return replace(
+        training,
         name=name,
         model=Statements(
             {**row, **{key: value for key, value in stated.items() if value is not None}}, where
@@ -54,26 +59,23 @@ def timm_facts(documents: Documents, source: Source) -> Facts:
         arguments=frozenset(args),
         labels=[str(label) for label in labels] if isinstance(labels, list) else None,
         fields={**training.fields, **pooling_of_training(documents)},
-        size=training.size,
-        conflicts=tuple(conflicts_of(config, args, images, row)),
+        conflicts=conflicts_of(documents.get(CONFIG, {}), row),
     )
 
 
-def conflicts_of(
-    config: Mapping[str, object], args: Statements, images: Statements, row: Mapping[str, object]
-) -> list[str]:
+def conflicts_of(config: Mapping[str, object], row: Mapping[str, object]) -> tuple[str, ...]:
     """Where `timm.create_model("local-dir:...")` makes another model of a folder than its author had: it does
     not look for the pooling beside model_args."""
-    beside = config.get("global_pool")
-    if images is config or not beside or "global_pool" in args or not config.get("model_args"):
-        return []
-    theirs = images.get("global_pool") or row.get("global_pool") or "token"
-    if beside == theirs:
-        return []
-    return [
+    beside, args, cfg = (config.get(name) for name in ("global_pool", "model_args", "pretrained_cfg"))
+    if not (beside and isinstance(args, Mapping) and isinstance(cfg, Mapping)) or "global_pool" in args:
+        return ()
+    theirs = cfg.get("global_pool") or row.get("global_pool") or "token"
+    if not args or beside == theirs:
+        return ()
+    return (
         f"global_pool={beside!r} beside model_args is taken, as its author's model had it; "
-        f"timm.create_model does not read it there and pools by {theirs!r}"
-    ]
+        f"timm.create_model does not read it there and pools by {theirs!r}",
+    )
 
 
 def description(documents: Documents, source: Source) -> Mapping[str, object]:
@@ -118,20 +120,18 @@ def by_training(documents: Documents, source: Source) -> Mapping[str, object]:
     has the width of the weights; {} otherwise. timm's train.py says more of it in `args`."""
     training = training_statements(documents)
     name = next((name for name, _ in training.names if name.split(".")[0] in registry()["read"]), None)
-    size, width = training.size(), width_of(source)
-    if name is None or (size and width and size.width != width):
+    if name is None:
         return {}
-    said, architecture = training.values, name.split(".")[0]
+    said, architecture, width = training.values, name.split(".")[0], width_of(source)
+    if width not in (None, said.get("embed_dim"), registry()["read"][architecture]["embed_dim"]):
+        return {}
     tags = tags_of(architecture)
     tag = name.partition(".")[2] or next(iter(tags), "")
     look = dict(registry()["preprocessing"][tags[tag]]) if tag in tags else {}
     look |= {key: said[key] for key in IMAGES if said.get(key) is not None}
-    kwargs = said.get("model_kwargs")
-    args = dict(kwargs) if isinstance(kwargs, Mapping) else {}
-    if isinstance(size_ := said.get("img_size", said.get("input_size")), int):
-        args.setdefault("img_size", size_)
+    args = {key: said[key] for key in UNSHOWN if said.get(key) is not None}
     pool = said.get("gp", said.get("global_pool"))
-    pool = {"mean": "avg", "class": "token"}.get(POOLINGS.get(pool, ""), pool)
+    pool = OF_A_FLAG.get(pool, pool) if isinstance(pool, bool) else pool  # of MAE
     return {
         "architecture": name,
         "global_pool": pool or None,
@@ -150,4 +150,5 @@ def pooling_of_training(documents: Documents) -> dict[str, object]:
     """The pooling that a training program says, in our words."""
     said = training_statements(documents).values
     pool = said.get("gp", said.get("global_pool"))
-    return {"pooling": POOLINGS[pool]} if isinstance(pool, str | bool) and pool in POOLINGS else {}
+    pool = OF_A_FLAG[pool] if isinstance(pool, bool) else pool
+    return {"pooling": POOLINGS[pool]} if isinstance(pool, str) and pool in POOLINGS else {}

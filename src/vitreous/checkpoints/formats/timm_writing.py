@@ -10,7 +10,7 @@ from vitreous.checkpoints.canonicalize import held, ratio_for, without_key_bias,
 from vitreous.checkpoints.files import File
 from vitreous.checkpoints.format import PLAIN_VIT, Format, Limits
 from vitreous.checkpoints.formats import timm_naflex
-from vitreous.checkpoints.formats.timm import CROP_MODES, FUSED, read_timm, timm_rows
+from vitreous.checkpoints.formats.timm import CROP_MODES, FUSED, POOLS, read_timm, timm_rows
 from vitreous.checkpoints.formats.timm_facts import timm_facts
 from vitreous.checkpoints.formats.timm_registry import known_architecture, registry
 from vitreous.checkpoints.formats.timm_variants import EVA_LIMITS, SHARED_ARGUMENTS, eva_form, needs_eva
@@ -32,7 +32,7 @@ LIMITS = PLAIN_VIT | {
     "stem.standardization": ("variance",),
     "stem.standardization_eps": (1e-8,),
     "stem.norm_eps": (1e-5,),
-    "pooling.kind": ("class", "mean", "mean-all", "attention", "attention-all", "class+distillation"),
+    "pooling.kind": tuple(POOLS),
     **dict.fromkeys(("class_token", "registers", "final_norm")),
     "extra_norms": ((), ("tokens",)),
     "qk_norm": ("none", "head"),
@@ -55,7 +55,7 @@ AIMV2_LIMITS = LIMITS | {
 # BEiT, whose last norm is where its pooling is.
 BEIT_LIMITS: Limits = PLAIN_VIT | {
     "position.kind": ("relative-bias",),
-    "position.shared": None,
+    **dict.fromkeys(("position.shared", "position.absolute")),
     "pooling.kind": ("class", "mean"),
     "final_norm": ("tokens", "pooled"),
 }
@@ -72,14 +72,6 @@ def limits_of(model: Model) -> Limits:
 
 
 STATE_DICTS = (".safetensors", ".pth", ".pt", ".bin")
-POOLS = {
-    "class": "token",
-    "class+distillation": "token",
-    "mean": "avg",
-    "mean-all": "avg",
-    "attention": "map",
-    "attention-all": "map",
-}
 HYBRIDS = {
     (): "vit_tiny_r_s16_p8_224",
     (2, 2, 2, 2): "vit_small_r26_s32_224",
@@ -168,6 +160,7 @@ def beit_args(config: ViTConfig, args: dict[str, object]) -> dict[str, object]:
         )
     shared = config.position.shared
     flags = {"use_rel_pos_bias": not shared, "use_shared_rel_pos_bias": shared}
+    flags["use_abs_pos_emb"] = config.position.absolute
     return {name: args[name] for name in SHARED_ARGUMENTS} | flags
 
 
@@ -194,7 +187,7 @@ def model_args(config: ViTConfig) -> dict[str, object]:
         "patch_size": [p // cell for p in config.patch_size],
         "in_chans": config.channels,
         "num_classes": config.num_classes or 0,
-        "global_pool": POOLS[config.pooling.kind],
+        "global_pool": POOLS[config.pooling.kind][0],
         "embed_dim": config.width,
         "depth": config.depth,
         "num_heads": config.heads,
@@ -208,7 +201,7 @@ def model_args(config: ViTConfig) -> dict[str, object]:
         "pre_norm": "tokens" in config.extra_norms,
         "final_norm": config.final_norm != "none",
         "fc_norm": config.final_norm == "pooled",
-        "pool_include_prefix": config.pooling.kind in ("mean-all", "attention-all"),
+        "pool_include_prefix": POOLS[config.pooling.kind][1],
     }
     return args if config.mlp == "swiglu" else args | {"act_layer": config.mlp}
 
@@ -239,7 +232,10 @@ def check_architecture(file: File, known: bool) -> None:
 TIMM = Format(
     name="timm",
     about="timm's VisionTransformer, DeiT and hybrids: a folder (config.json) or a state dict",
-    keys=(r"(?:patch_embed|embeds)\.proj\.weight", r"blocks\.0\.attn\.(qkv|q_proj)\.weight"),
+    keys=(
+        r"(?:patch_embed|embeds)\.proj\.weight",
+        r"blocks\.0\.(in_proj|(attns\.0\.)?attn\.(qkv|q_proj))\.weight",
+    ),
     beside=("head.weight", "head.bias", "head_dist."),
     read=read_timm,
     gather=timm_facts,

@@ -27,6 +27,7 @@ from vitreous.checkpoints.format import (
     reading_as,
     tokens_and_positions,
 )
+from vitreous.checkpoints.formats.branches import Branches, as_one_branch
 from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.torch_files import write_torch
 from vitreous.checkpoints.weights import Row, converted, fixed, pairs, same, write_rows
@@ -52,6 +53,25 @@ LIMITS = PLAIN_VIT | {
 TOKENS = {"class_token": "cls_token", "registers": "register_tokens"}
 LAYER = "transformer.layers.{}."
 ATTENTION_OUT = "blocks.{}.attention.out"
+
+
+# Of its parallel ViT (arXiv 2203.09795).
+ATTENTIONS = Branches(
+    f"{LAYER}0.fns.{{}}.",
+    norm="norm",
+    wide="to_qkv",
+    back="to_out.0",
+    one=(f"{LAYER}0.norm", f"{LAYER}0.to_qkv", f"{LAYER}0.to_out.0"),
+    stacked=3,
+)
+MLPS = Branches(
+    f"{LAYER}1.fns.{{}}.",
+    norm="net.0",
+    wide="net.1",
+    back="net.4",
+    one=(f"{LAYER}1.net.0", f"{LAYER}1.net.1", f"{LAYER}1.net.4"),
+    stacked=1,
+)
 
 
 def current_name(name: str, *, simple: bool) -> str:
@@ -136,12 +156,13 @@ def read_vit_pytorch(source: Source) -> Spec:
     source = source.renamed(
         lambda name: None if empty and name == "cls_token" else current_name(name, simple=simple)
     )
+    source, branches = as_one_branch(source, (ATTENTIONS, MLPS))
     norms = len(source.shape("to_patch_embedding.1.weight")) == 1
     projected = any(f"{LAYER.format(0)}0.to_out{end}.weight" in source.tensors for end in ("", ".0"))
     projection = f"to_patch_embedding.{2 if norms else 1}.weight"
     width, patch_dim = (source.size(projection, axis, ndim=2) for axis in (0, 1))
     inner = source.size(f"{LAYER.format(0)}0.to_qkv.weight", 0, ndim=2) // 3
-    heads = asked_heads(source, inner) if projected else 1
+    heads = branches * asked_heads(source, inner // branches) if projected else 1
     channels = given_number(source, "channels", 3)
     patch = patch_size(source, patch_dim, channels)
     class_token, positioned = "cls_token" in source.tensors, True
@@ -157,7 +178,7 @@ def read_vit_pytorch(source: Source) -> Spec:
         "num_classes": source.size("linear_head.weight" if simple else "mlp_head.weight", 0, ndim=2),
         "stem": {"kind": "patch", "form": "linear", "norm_before": norms, "norm_after": norms},
         "norm_eps": 1e-5,
-        "qkv_bias": False,
+        "qkv_bias": f"{LAYER.format(0)}0.to_qkv.bias" in source.tensors,
         "class_token": class_token,
         "qk_norm": "unit" if f"{LAYER.format(0)}0.q_norm.gamma" in source.tensors else "none",
         "registers": source.size_if_there("register_tokens", 0, ndim=2) or 0,
@@ -173,6 +194,8 @@ def read_vit_pytorch(source: Source) -> Spec:
         patches = source.positions("pos_embedding") - int(class_token and positioned)
         fields["image_size"] = image_size_of(source, patch, patches)
     config = configured(ViTConfig, source, fields)
+    if branches > 1:
+        config = ViTConfig.checked(config.model_dump(), {"heads": heads})
     rows = vit_pytorch_rows(config, simple=simple, projected=projected, positioned=positioned)
     if class_token and pooled_norm and "pooling" not in source.specified:
         source.assumed.append("pooling by the class token (pass pooling='mean-all' for pool='mean')")
@@ -227,7 +250,7 @@ VIT_PYTORCH = Format(
         "stem": {"kind": "patch", "form": "linear", "norm_before": True, "norm_after": True},
     },
     about="lucidrains/vit-pytorch: a state dict of ViT or SimpleViT",
-    keys=(r"transformer\.layers\.0\.0\.(fn\.)?to_qkv\.weight", r"to_patch_embedding\.1\.weight"),
+    keys=(r"transformer\.layers\.0\.0\.(fn\.|fns\.0\.)?to_qkv\.weight", r"to_patch_embedding\.1\.weight"),
     read=read_vit_pytorch,
     write=write_vit_pytorch,
     limits=LIMITS,

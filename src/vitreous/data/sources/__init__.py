@@ -23,7 +23,7 @@ from vitreous.errors import InputError, LazyModule
 from vitreous.extensions import DataKind, addons, imported
 from vitreous.models.bands import Range, measured_range, to_bytes
 from vitreous.models.stored import BadImage, has_colors
-from vitreous.outside import local_path
+from vitreous.outside import is_url, local_path, scheme_of
 
 if TYPE_CHECKING:
     from vitreous.data.sources import hub, manifests, objects, shards, small
@@ -92,10 +92,8 @@ def form_of(spec: object) -> str:
     """Return the kind of the form that DATA has, as `data.form.kind` names it."""
     if not isinstance(spec, str):
         return "plain"
-    if "://" in spec:
-        return "fetched"
-    if spec.startswith("hf:"):
-        return "hub"
+    if scheme := scheme_of(spec):
+        return "hub" if scheme == "hf" else "fetched"
     path = local_path(spec)
     if spec.endswith(".tar") or (path.is_dir() and any(path.glob("*.tar"))):
         return "shards"
@@ -132,7 +130,7 @@ def open_spec(spec: str, config: DataConfig, targets: TargetKind) -> Parts:
         if os.path.lexists(spec):
             log.warning("%s is the dataset that comes with vitreous: write ./%s for what is here", spec, spec)
         return small.open_digits(config)
-    if "://" in spec:
+    if is_url(spec):
         if kind.lower() == "file" and not spec.endswith(".tar"):
             path = Path(unquote(rest.removeprefix("//")))
             raise InputError(f"{spec}: files of this machine have no file://: write {path}")

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from vitreous.data.workers import in_threads
 from vitreous.errors import InputError, cache_folder, require_packages
-from vitreous.outside import local_path, open_regular, read_text, whole_number
+from vitreous.outside import is_url, local_path, open_regular, read_text, scheme_of, whole_number
 from vitreous.whole_files import whole
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Shard(NamedTuple):
 
     @property
     def remote(self) -> bool:
-        return "://" in self.location
+        return is_url(self.location)
 
     def open(self, cache_bytes: float) -> int:
         """Return a descriptor of the file, fetched if it is not here. Raises OSError: it cannot be opened."""
@@ -73,7 +73,7 @@ class OpenShard:
 
 def find_shards(spec: str) -> list[Shard]:
     """Return the files of `a-{000..002}.tar`, or of a glob. Raises InputError where one is missing."""
-    if "://" in spec:
+    if is_url(spec):
         return find_remote(spec)
     if names := expanded(spec):
         paths = [local_path(name) for name in names]
@@ -131,7 +131,6 @@ def reaching(spec: str) -> Iterator[AbstractFileSystem]:
 
 def find_remote(spec: str) -> list[Shard]:
     """Return the shards of a URL: by listing their folder, in one request for many, where the store can."""
-    kind = spec.partition("://")[0]
     names = expanded(spec)
     with reaching(spec) as system:
         if names:
@@ -141,7 +140,7 @@ def find_remote(spec: str) -> list[Shard]:
             for path, info in sorted(system.glob(spec, detail=True).items()):
                 found[system.unstrip_protocol(path)] = info
     if not found:
-        raise InputError(f"there is no {spec}: write shards as {kind}://.../{FORM}")
+        raise InputError(f"there is no {spec}: write shards as {scheme_of(spec)}://.../{FORM}")
     shards = []
     for url, info in found.items():
         size = info.get("size")
@@ -152,7 +151,7 @@ def find_remote(spec: str) -> list[Shard]:
 
 def infos_of(system: AbstractFileSystem, names: Sequence[str], spec: str) -> Iterator[FileInfo]:
     """Yield what a store says of each file. Raises InputError: one is not there."""
-    kind = spec.partition("://")[0]
+    kind = scheme_of(spec)
     paths: list[str] = [system._strip_protocol(name) for name in names]
     listed: dict[str, FileInfo] = {}
     if not kind.startswith("http"):
@@ -168,7 +167,7 @@ def infos_of(system: AbstractFileSystem, names: Sequence[str], spec: str) -> Ite
         except FileNotFoundError as error:
             if isinstance(error.__cause__, OSError):  # of HTTP: there is no such server
                 raise error.__cause__ from None
-            url = path if "://" in path else f"{kind}://{path.lstrip('/')}"
+            url = path if is_url(path) else f"{kind}://{path.lstrip('/')}"
             raise missing(url, spec) from None
 
     return in_threads(info_of, paths, workers=LISTERS)
@@ -177,7 +176,7 @@ def infos_of(system: AbstractFileSystem, names: Sequence[str], spec: str) -> Ite
 def text_beside(location: str, name: str) -> str:
     """Return the text of a file beside another one; "" where there is none."""
     place = location.rpartition("/")[0] + "/" + name if "/" in location else name
-    if "://" not in place:
+    if not is_url(place):
         return read_text(Path(place)) if Path(place).is_file() else ""
     try:
         with reaching(place) as system:

@@ -51,7 +51,7 @@ class MAE(MaskedPrediction):
     """The objective around `model`, which must have its positions at the stem: those of every layer or inside
     the attention would not know which patches were removed.
 
-        mae = vt.load("hf:facebook/vit-mae-base", kind=vt.MAE)
+        mae = vt.MAE.load("hf:facebook/vit-mae-base")
         masked, reconstructed = mae.reconstruct(images, torch.Generator().manual_seed(0))
 
     Args:
@@ -86,7 +86,7 @@ class MAE(MaskedPrediction):
         opened = open_checkpoint(source)
         found = published_decoder(opened, **settings)
         if found is None:
-            raise InputError(f"{opened.where} holds no decoder of an MAE: load it without kind=")
+            raise InputError(f"{opened.where} holds no decoder of an MAE: load it with vitreous.load")
         encoder = load_image_model(found.encoder, **options)
         if found.left_open:
             log.warning("%s does not say, so it is assumed: %s", opened.where, "; ".join(found.left_open))
