@@ -81,7 +81,12 @@ def main() -> None:
         row = {"before": before, "after": after, "kept": after != before, "steps": steps}
         row |= {"minutes": options.minutes, "core_seconds": round(time.process_time() - began)}
         found.setdefault(name, {}).setdefault(kind, {})[str(seed)] = row | {"note": options.note}
-        write_results({"encoder": options.encoder, "sets": found}, options.out, machine="one thread")
+        write_results(
+            {"encoder": options.encoder, "sets": found},
+            options.out,
+            machine="one thread",
+            seeds=options.seeds,
+        )
 
 
 if __name__ == "__main__":

@@ -302,7 +302,7 @@ def main() -> None:
             results |= {
                 f"seed {options.seed}": {each: rows[each] for each in CASES if each in rows},
             }
-            write_results(results, options.out, shown=False)
+            write_results(results, options.out, seeds=[options.seed], shown=False)
 
 
 if __name__ == "__main__":

@@ -108,7 +108,7 @@ def main() -> None:
         seeds = [one_seed(own, seed, options.steps) for seed in range(options.seeds)]
         rows[name] = {"steps": options.steps, "classes": own.classes, **summary(seeds)}
         print(name, json.dumps(rows[name]), flush=True)
-        write_results({"rows": rows}, options.out, shown=False)
+        write_results({"rows": rows}, options.out, seeds=range(options.seeds), shown=False)
 
 
 if __name__ == "__main__":

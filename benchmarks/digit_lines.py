@@ -51,7 +51,7 @@ def main() -> None:
         "chosen on": "lines of 288 of the 1,437 training digits of seed 0, the other 1,149 learned",
         "rows": [learn(seed) for seed in arguments.seeds],
     }
-    write_results(results, arguments.out)
+    write_results(results, arguments.out, seeds=arguments.seeds)
 
 
 if __name__ == "__main__":

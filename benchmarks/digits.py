@@ -104,7 +104,9 @@ def main() -> None:
         "splits": rows,
     }
     print(json.dumps(results["summary"], indent=2))
-    write_results(results, options.out, machine=f"{options.threads} threads", shown=False)
+    write_results(
+        results, options.out, machine=f"{options.threads} threads", seeds=options.splits, shown=False
+    )
 
 
 if __name__ == "__main__":

@@ -172,7 +172,7 @@ def main() -> None:
                 continue
             rows.append(one_run(name, seed, options.steps))
             print(json.dumps(rows[-1]), flush=True)
-            write_results({"rows": rows}, options.out, shown=False)
+            write_results({"rows": rows}, options.out, seeds=options.seeds, shown=False)
 
 
 if __name__ == "__main__":

@@ -192,7 +192,7 @@ def main() -> None:
                 options.sets, options.images, options.seeds, options.frozen
             )
         ]
-        write_results(stored, options.out, machine="shared, one thread", shown=False)
+        write_results(stored, options.out, machine="shared, one thread", seeds=options.seeds, shown=False)
         return
     rows = stored.get("rows", [])
     done = {(*rows_key(row), row["seed"]) for row in rows}
@@ -209,7 +209,9 @@ def main() -> None:
                         "gains": gains(rows),
                         "rows": rows,
                     }
-                    write_results(results, options.out, machine="shared, one thread", shown=False)
+                    write_results(
+                        results, options.out, machine="shared, one thread", seeds=options.seeds, shown=False
+                    )
 
 
 if __name__ == "__main__":

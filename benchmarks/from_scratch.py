@@ -155,7 +155,7 @@ def main() -> None:
                 row = one_set(name, Path(folder), minutes, options.share, options.models)
                 print(json.dumps(row), flush=True)
                 results["rows"].append(row)
-                write_results(results, options.out, shown=False)
+                write_results(results, options.out, seeds=[0], shown=False)
 
 
 if __name__ == "__main__":

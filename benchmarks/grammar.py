@@ -128,7 +128,7 @@ def main() -> None:
         },
         "note": arguments.note,
     }
-    write_results(results, arguments.out)
+    write_results(results, arguments.out, seeds=[0])
 
 
 if __name__ == "__main__":

@@ -102,7 +102,7 @@ def main() -> None:
             for name in options.sets:
                 results["rows"].append(one(name, options.runs or Path(scratch), options, seed))
                 print(json.dumps(results["rows"][-1]), flush=True)
-                write_results(results, options.out, shown=False)
+                write_results(results, options.out, seeds=options.seeds, shown=False)
 
 
 if __name__ == "__main__":

@@ -555,7 +555,12 @@ def main() -> None:
         row |= {"load": [round(each, 1) for each in (before, os.getloadavg()[0])], "note": options.note}
         place = str(split) if options.random else f"{commit[:8]} {split}"
         sets.setdefault(name, {}).setdefault(place, {})[who] = row
-        write_results({"command": " ".join(sys.argv), "sets": sets}, options.out, packages=packages)
+        write_results(
+            {"command": " ".join(sys.argv), "sets": sets},
+            options.out,
+            packages=packages,
+            seeds=options.splits,
+        )
 
 
 def children() -> float:

@@ -1,5 +1,5 @@
 """What every benchmark writes: its numbers as JSON, beside where they come from: date, machine, versions,
-commit and command."""
+commit, command and seeds. `claims.py` prints no number without them."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ def write_results(
     *,
     machine: str = "",
     packages: Sequence[str] = (),
+    seeds: Sequence[int] | None = None,
     shown: bool = True,
 ) -> None:
     """Write the numbers of a benchmark to a file, and print them, each time as a whole.
@@ -33,17 +34,22 @@ def write_results(
         out: the file; None: none.
         machine: what is to be known of it besides its processor: "one thread".
         packages: whose versions matter, besides PyTorch and vitreous.
+        seeds: of what is drawn at random; None: those among the numbers, or there are none.
         shown: whether they are printed, too.
     """
     parts = [platform.machine(), f"{os.cpu_count()} cores", *filter(None, [machine])]
     versions = {name: installed_version(name) for name in ("torch", "vitreous", *packages)}
-    facts = {
+    facts: dict[str, Any] = {
         "date": date.today().isoformat(),
         "machine": ", ".join(parts),
         "versions": versions,
         "commit": present_commit(),
         "command": shlex.join(["python", *sys.argv]),
     }
+    if seeds is not None:
+        facts["seeds"] = list(seeds)
+    elif "seeds" not in numbers:
+        facts["seeds"] = "none: nothing is drawn"
     # The facts come first, and are not those of a file that is continued.
     text = json.dumps({**facts, **numbers, **facts}, indent=1, ensure_ascii=False)
     if out:

@@ -160,7 +160,7 @@ def main() -> None:
     )
     print(json.dumps(results["unet"]), flush=True)
     known = json.loads(options.out.read_text("utf-8")) if options.out and options.out.exists() else {}
-    write_results({**known, **results}, options.out, machine="one thread", shown=False)
+    write_results({**known, **results}, options.out, machine="one thread", seeds=[0], shown=False)
 
 
 if __name__ == "__main__":

@@ -230,7 +230,7 @@ def main() -> None:
                 rows.append(each)
                 print(json.dumps(each), flush=True)
                 results = {"settings": shown, "gains": gains(rows), "rows": rows}
-                write_results(results, options.out, machine=machine, shown=False)
+                write_results(results, options.out, machine=machine, seeds=options.seeds, shown=False)
 
 
 if __name__ == "__main__":

@@ -55,7 +55,7 @@ def test_results_are_written_beside_the_machine_and_the_versions(tmp_path: Path,
     )
     written = json.loads(out.read_text("utf-8"))
     assert json.loads(capsys.readouterr().out) == written
-    assert list(written) == ["date", "machine", "versions", "commit", "command", "rows"]
+    assert list(written) == ["date", "machine", "versions", "commit", "command", "seeds", "rows"]
     assert (written["date"], written["machine"][-12:]) == (date.today().isoformat(), ", one thread")
     assert list(written["versions"]) == ["torch", "vitreous", "numpy", "no such"]
     assert (written["versions"]["torch"], written["versions"]["no such"]) == (version("torch"), None)

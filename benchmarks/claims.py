@@ -1,0 +1,190 @@
+"""The gate of printed numbers: which file each number of README, of the documentation and of the headers of
+recipes comes from, and whether it is what stands there.
+
+    python benchmarks/claims.py             # faults, and how many numbers hold
+    python benchmarks/claims.py --commands  # what makes each file again
+
+claims.toml names for each page the numbers that were measured, by the line on which they stand, and those
+that were not (levels of intervals, settings, numbers of papers). A page that prints another number is
+refused, and so is a number whose file lacks its date, machine, versions, commit, command or seeds, or that
+stands on images which are learned and tested at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping
+from decimal import ROUND_HALF_UP, Decimal
+from functools import cache
+from pathlib import Path
+from statistics import fmean
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+DECLARED = Path(__file__).with_name("claims.toml")
+FACTS = ("date", "machine", "versions", "commit", "command", "seeds")
+SHARES = ("%", "points", "%p", "포인트")  # a hundred times what files have
+UNITS = (*SHARES, "times", "배", "ms", "images/s", "이미지/s", "GiB")
+NUMBER = re.compile(r"(?<![\w.,/-])(\d+(?:,\d{3})*(?:\.\d+)?)(?![\w.]*\d)(?:\s?(" + "|".join(UNITS) + r"))?")
+NOT_READ = re.compile(r"```.*?```|`[^`]*`|\]\([^)]*\)|<[^>]*>|arXiv:? ?[\d.]+|\b\d{4}\.\d{4,5}\b", re.DOTALL)
+
+
+class Claim(NamedTuple):
+    """A number as it is printed, and where it is kept.
+
+    page: of the repository; its Korean page has the number, too. line: words of the line that it stands on.
+    number: with its unit. file: below results/. value: the way into the file: keys, places in lists,
+    `key=value&...` for the one item of a list that has them, `*key=value&...` for the mean of those that have
+    them, `*` for the mean of all.
+    """
+
+    page: str
+    line: str
+    number: str
+    file: str
+    value: str
+    scale: float | None = None
+
+    def __str__(self) -> str:
+        return f"{self.page}, {self.number} ({self.line})"
+
+
+def declared() -> dict[str, Any]:
+    return tomllib.loads(DECLARED.read_text(encoding="utf-8"))
+
+
+def claims_of(tables: Mapping[str, Any]) -> Iterator[Claim]:
+    for each in tables["claims"]:
+        for number, value in each["numbers"].items():
+            yield Claim(each["page"], each["line"], number, each["file"], value, each.get("scale"))
+
+
+@cache
+def kept(file: str) -> Any:
+    return json.loads((RESULTS / file).read_text(encoding="utf-8"))
+
+
+def found(tree: Any, way: list[str]) -> float:
+    """The number at the end of a way. Raises LookupError: it leads nowhere."""
+    if not way:
+        return float(tree)
+    here, rest = way[0], way[1:]
+    if here == "*":
+        return fmean(found(each, rest) for each in (tree.values() if isinstance(tree, dict) else tree))
+    if isinstance(tree, dict):
+        return found(tree[here], rest)
+    if "=" not in here:
+        return found(tree[int(here)], rest)
+    wanted = dict(each.split("=") for each in here.lstrip("*").split("&"))
+    rows = [each for each in tree if all(str(each.get(key)) == value for key, value in wanted.items())]
+    if not rows or (len(rows) > 1 and not here.startswith("*")):
+        raise LookupError(f"{len(rows)} items have {here}")
+    return fmean(found(each, rest) for each in rows)
+
+
+def digits(number: str) -> str:
+    """A number without its sign, its unit and commas."""
+    return re.sub(r"[^\d.]", "", number.split()[0])
+
+
+def text_of(page: str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def korean(page: str) -> str | None:
+    """The Korean page of an English one."""
+    if page == "README.md":
+        return "README.ko.md"
+    return page.replace("docs/en/", "docs/ko/") if page.startswith("docs/en/") else None
+
+
+def numbers_in(text: str) -> set[str]:
+    return {digits(number) for number in re.findall(r"\d+(?:,\d{3})*(?:\.\d+)?", text)}
+
+
+def printed(text: str, strict: bool) -> set[str]:
+    """The numbers of a page that look measured: with decimals and a unit; `strict`: with either."""
+    read = NOT_READ.sub(" ", text)
+    numbers = set()
+    for number, unit in NUMBER.findall(read):
+        if (unit or "." in number) if strict else (unit in SHARES and "." in number):
+            numbers.add(digits(number))
+    return numbers
+
+
+def fault_of(claim: Claim, contaminated: Mapping[str, str]) -> str | None:
+    """What is wrong with a claim."""
+    for prefix, why in contaminated.items():
+        if f"{claim.file}: {claim.value}".startswith(prefix):
+            return f"{claim}: {why}"
+    lines = [line for line in text_of(claim.page).splitlines() if claim.line in line]
+    if not any(digits(claim.number) in numbers_in(line) for line in lines):
+        return f"{claim}: the page has no such line"
+    other = korean(claim.page)
+    if other and digits(claim.number) not in numbers_in(text_of(other)):
+        return f"{claim}: not in {other}"
+    content = kept(claim.file)
+    if lacking := [fact for fact in FACTS if not content.get(fact)]:
+        return f"{claim}: {claim.file} lacks {', '.join(lacking)}"
+    try:
+        value = found(content, claim.value.split("/"))
+    except (LookupError, ValueError, TypeError) as error:
+        return f"{claim}: {claim.file} has no {claim.value} ({error!r})"
+    scale = claim.scale or (100 if claim.number.split()[-1] in SHARES else 1)
+    decimals = len(digits(claim.number).partition(".")[2])
+    exact = Decimal(f"{abs(value) * scale:.9f}")
+    if str(exact.quantize(Decimal(1).scaleb(-decimals), ROUND_HALF_UP)) != digits(claim.number):
+        return f"{claim}: {claim.file} has {value * scale:.{decimals + 2}f}"
+    return None
+
+
+def faults() -> list[str]:
+    """Return what the gate refuses."""
+    tables = declared()
+    claims = list(claims_of(tables))
+    wrong = [fault for each in claims if (fault := fault_of(each, tables["contaminated"]))]
+    pages = ["README.md", *(str(p.relative_to(ROOT)) for p in sorted((ROOT / "docs" / "en").rglob("*.md")))]
+    recipes = ROOT / "src" / "vitreous" / "training" / "recipes"
+    pages += [str(path.relative_to(ROOT)) for path in sorted(recipes.glob("*.toml"))]
+    for page in pages:
+        of_page = {digits(each.number) for each in claims if each.page == page}
+        given = tables["given"].get(page, [])
+        if given == "papers":
+            continue
+        given = {digits(each) for each in given}
+        known, strict = of_page | given, bool(of_page)
+        for name in filter(None, (page, korean(page))):
+            text = text_of(name)
+            if name.endswith(".toml"):  # its header alone
+                text = "\n".join(line[1:] for line in text.splitlines() if line.startswith("#"))
+            for number in sorted(printed(text, strict) - known):
+                wrong.append(f"{name}, {number}: neither measured by a file nor given (claims.toml)")
+        if unused := given - numbers_in(text_of(page)):
+            wrong.append(f"{page}: given and not printed: {', '.join(sorted(unused))}")
+    for file in sorted(RESULTS.glob("studies/*/results.json")):
+        content = json.loads(file.read_text(encoding="utf-8"))
+        if lacking := [fact for fact in FACTS if not content.get(fact)]:
+            wrong.append(f"studies/{file.parent.name} lacks {', '.join(lacking)}")
+    return wrong
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--commands", action="store_true", help="what makes each file again")
+    claims = list(claims_of(declared()))
+    if parser.parse_args().commands:
+        for file in sorted({each.file for each in claims}):
+            print(f"{file:36} {kept(file)['command']}")
+        return
+    wrong = faults()
+    print(*wrong, f"{len(claims)} numbers, {len(wrong)} faults", sep="\n")
+    sys.exit(bool(wrong))
+
+
+if __name__ == "__main__":
+    main()
