@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 
 import vitreous as vt
 
@@ -25,6 +25,12 @@ def fill(root, seed, count):
             Image.fromarray(rng.integers(0, 256, (16, 16, 3), dtype=np.uint8)).save(
                 root / name / f"{number}.png"
             )
+
+
+def smooth(seed):
+    """An image with structure, which stays the same where it is mirrored."""
+    cells = np.random.default_rng(seed).integers(0, 256, (5, 5, 3), dtype=np.uint8)
+    return Image.fromarray(cells).resize((48, 48), Image.Resampling.BICUBIC)
 
 
 def leak(root):
@@ -96,3 +102,26 @@ def test_labels_that_are_several_in_one_are_said(tmp_path, labels, fix):
     (tmp_path / "list.csv").write_text("\n".join(["path,label", *rows]))
     found = [each for each in vt.check_data(tmp_path / "list.csv").findings if each.kind == "joined"]
     assert [fix in each.fix for each in found] == ([True] if fix else [])
+
+
+def test_every_command_has_the_same_list(tmp_path):
+    """Images that look alike, on both sides of a split of the user's own and in one part."""
+    for part, seeds in (("train", range(24)), ("test", range(24, 48))):
+        for seed in seeds:
+            folder = tmp_path / "data" / part / "ab"[seed % 2]
+            folder.mkdir(parents=True, exist_ok=True)
+            smooth(seed).save(folder / f"{seed}.png")
+    for seed, part in ((0, "test"), (2, "test"), (4, "train")):
+        copy = ImageOps.mirror(smooth(seed))
+        copy.save(tmp_path / "data" / part / "a" / f"mirrored{seed}.png")
+    (tmp_path / "data" / "train" / "a" / "again.png").write_bytes(
+        (tmp_path / "data" / "train" / "a" / "6.png").read_bytes()
+    )
+    run = vt.train(
+        tmp_path / "data", epochs=1, image_size=16, batch_size=8, out=tmp_path / "run", settings=SMALL
+    )
+    wanted = {"near-leak": 2, "near-duplicate": 1, "duplicate": 1}
+    trained = json.loads((tmp_path / "run" / "findings.json").read_text())
+    assert {row["name"]: row["found"] for row in trained if row["name"] in wanted} == wanted
+    for report in (vt.doctor(tmp_path / "data"), vt.doctor(run), vt.check_data(tmp_path / "data")):
+        assert {each.kind: each.found for each in report.findings if each.kind in wanted} == wanted

@@ -1,4 +1,5 @@
-"""Look at every image of a dataset and its labels: what is wrong with them."""
+"""What is wrong with images and their labels: one examination, of which `train` and `doctor` see what is
+known without decoding every image, and `data check` all of it."""
 
 from __future__ import annotations
 
@@ -7,7 +8,6 @@ import re
 import shutil
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -15,31 +15,25 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from vitreous.data.dataset import ClassTargets, ImageDataset, Splits, named_parts
+from vitreous.data.dataset import ClassTargets, ImageDataset, Splits, members_of_classes, named_parts
 from vitreous.data.examinations import DataReport
 from vitreous.data.findings import Finding, Severity, finding
 from vitreous.data.held_out import EXCLUDE, findings_of
-from vitreous.data.survey import (
-    DataSurvey,
-    exact_duplicates,
-    near_duplicates,
-    survey_images,
-)
+from vitreous.data.likeness import Likeness, Numbered, equal_groups, likeness_of
+from vitreous.data.survey import DataSurvey, survey_images
 from vitreous.errors import InputError, writing_to
 from vitreous.extensions import task_of_folders, task_of_texts
-from vitreous.models.stored import BadImage
 from vitreous.outside import local_path, looks
 
 IMBALANCE = 10  # times as many images in the largest class as in the smallest
 FEW = 10  # images of a class
 OTHER_CLASSES = 0.4  # of the held-out part, in classes that the training part shows less often
 LEAKED = 0.005  # of the held-out images
-LOOKED_AT = 20_000  # images of a part, for the leak
 TINY = 0.25  # of the median shorter side
 NEIGHBORS = 10
 AGREEING = 9  # of those, of one other class, make a label suspect
 MOST_COMPARED = 20_000  # images; all pairs are compared
-# Kinds of pairs of equal, or nearly equal, images.
+# Kinds of pairs of equal, or nearly equal, images, and how grave they are; a few leaks are a warning.
 OF_PAIRS: dict[str, Severity] = {
     "leak": "error",
     "near-leak": "warning",
@@ -47,6 +41,7 @@ OF_PAIRS: dict[str, Severity] = {
     "duplicate": "note",
     "near-duplicate": "note",
 }
+Pairs = Mapping[str, Sequence[tuple[int, int]]]  # of the numbers of images, by kind of finding
 
 
 class Suspect(NamedTuple):
@@ -62,7 +57,7 @@ class Evidence(NamedTuple):
 
     splits: Splits
     survey: DataSurvey
-    pairs: Mapping[str, list[tuple[int, int]]]  # of equal or nearly equal images, by kind of finding
+    pairs: Pairs
     suspects: list[Suspect]
 
 
@@ -80,43 +75,55 @@ class Action(NamedTuple):
 def collect(splits: Splits, *, workers: int | None = None) -> Evidence:
     """Look at every image."""
     seen = survey_images(named_parts(*splits[:3]), workers=workers)
-    return Evidence(splits, seen, image_pairs(seen), suspects(seen))
+    return Evidence(splits, seen, image_pairs(seen.images, seen.likeness, seen.rows), suspects(seen))
 
 
 def report_of(evidence: Evidence) -> DataReport:
     """Say what is wrong."""
     splits, seen = evidence.splits, evidence.survey
-    counts = dict(zip(splits.train.classes, seen.counts.tolist(), strict=True))
-    found = [*findings_of(splits), *label_findings(splits, counts)]
-    if len(counts) == 1:
-        found += finding("single class", name=splits.train.classes[0])
-    few = [f"{name}: {count}" for name, count in counts.items() if 0 < count < FEW]
-    if any(each.kind == "own labels" for each in found):
-        few = []  # each text is a class of its own
-    findings = [
-        *found,
-        *image_findings(seen, "labels", evidence.pairs),
-        *finding("few", few, least=FEW, severity="warning"),
-        *finding(
-            "suspect-label",
-            seen.named(np.array([each.image for each in evidence.suspects], dtype=int)),
-            severity="note",
-        ),
-    ]
-    return DataReport(tuple(findings), seen.images, counts, tuple(seen.bad.reasons))
+    counts = class_counts(splits.train.classes, seen.images)
+    return DataReport(tuple(data_findings(splits, evidence)), seen.counts, counts, tuple(seen.bad.reasons))
+
+
+def data_findings(splits: Splits, evidence: Evidence | None = None) -> Iterator[Finding]:
+    """Yield what is wrong with data: how they were opened, their labels, images that are equal or alike, and,
+    where all were looked at, what only their pixels tell."""
+    yield from findings_of(splits)
+    classes, images = splits.train.classes, Numbered(named_parts(*splits[:3]))
+    counts = class_counts(classes, evidence.survey.images if evidence else images)
+    if len(classes) == 1:
+        yield from finding("single class", name=classes[0])
+    of_labels = list(label_findings(splits, counts)) if classes else []
+    yield from of_labels
+    if evidence:
+        yield from image_findings(evidence.survey, "labels", evidence.pairs)
+        unlike = [evidence.survey.images.name(each.image) for each in evidence.suspects]
+        yield from finding("suspect-label", unlike, severity="note")
+    else:
+        yield from pair_findings(images, image_pairs(images, *likeness_of(images)), "labels")
+    if not any(each.kind == "own labels" for each in of_labels):  # else each text is a class of its own
+        few = [f"{name}: {count}" for name, count in counts.items() if 0 < count < FEW]
+        yield from finding("few", few, least=FEW, severity="warning")
+
+
+def class_counts(classes: Sequence[str], images: Numbered) -> dict[str, int]:
+    """Return how many images of all parts have each class."""
+    counts = np.sum([part.targets.counts() for part in images.parts.values()], axis=0)
+    return dict(zip(classes, counts.tolist(), strict=True))
 
 
 def actions(evidence: Evidence) -> Iterator[Action]:
     """Yield what to do with which image. Of a pair in two parts the one to train on is excluded, of a pair in
     one part the second; of equal images with two labels both, until one is put right."""
     seen, classes = evidence.survey, evidence.splits.train.classes
-    single = isinstance(evidence.splits.train.targets, ClassTargets)
+    images, single = seen.images, isinstance(evidence.splits.train.targets, ClassTargets)
 
     def label(image: int) -> str:
-        return classes[seen.labels[image]] if single else ""
+        _, part, index = images.at(image)
+        return part.label(index) if single else ""
 
     def action(image: int, other: int, what: str, kind: str) -> Action:
-        return Action(seen.keys[image], what, kind, label(image), "", seen.keys[other])
+        return Action(images.key(image), what, kind, label(image), "", images.key(other))
 
     for name, reason in seen.bad.reasons.items():
         yield Action(seen.bad_keys.get(name, name), EXCLUDE, "broken", "", "", reason)
@@ -126,13 +133,12 @@ def actions(evidence: Evidence) -> Iterator[Action]:
                 yield action(one, two, EXCLUDE, kind)
                 yield action(two, one, EXCLUDE, kind)
             elif "leak" in kind:
-                trained, held = sorted((one, two), key=lambda image: int(seen.parts[image]))
-                yield action(trained, held, EXCLUDE, kind)
+                yield action(one, two, EXCLUDE, kind)  # the part to train on comes first
             else:
                 yield action(two, one, EXCLUDE if kind == "duplicate" else "keep", kind)
     for each in evidence.suspects:
         names = label(each.image), classes[each.answer]
-        yield Action(seen.keys[each.image], "keep", "suspect-label", *names, seen.keys[each.neighbors[0]])
+        yield Action(images.key(each.image), "keep", "suspect-label", *names, images.key(each.neighbors[0]))
 
 
 def quarantined(report: DataReport, source: object, folder: Path) -> DataReport:
@@ -161,61 +167,22 @@ def quarantined(report: DataReport, source: object, folder: Path) -> DataReport:
     return replace(report, moved=tuple(moves))
 
 
-def data_findings(splits: Splits) -> Iterator[Finding]:
-    """Yield what can be known without decoding the images: labels, a single class, equal files in two parts
-    or with two labels."""
-    yield from findings_of(splits)
-    classes = splits.train.classes
-    if len(classes) == 1:
-        yield from finding("single class", name=classes[0])
-    elif classes:
-        shown = splits.train.targets.counts()
-        yield from label_findings(splits, dict(zip(classes, shown.tolist(), strict=True)))
-    parts = named_parts(*splits[:3])
-    known: dict[str, dict[str, int]] = {}  # of each part the images by their digests
-    for name, part in parts.items():
-        known[name] = {digest: index for index, digest in digests(part)}
-    conflicts: list[tuple[str, str]] = []
-    for name, part in parts.items():
-        for other in list(parts)[list(parts).index(name) + 1 :]:
-            held, same = parts[other], known[name].keys() & known[other].keys()
-            pairs = sorted((known[name][digest], known[other][digest]) for digest in same)
-            names = [(part.name(one), held.name(two)) for one, two in pairs]
-            spoils = len(pairs) > LEAKED * min(len(held), LOOKED_AT)
-            severity: Severity = "error" if spoils else "warning"
-            yield from finding("leak", names, severity=severity, between=f"{name}, {other}")
-        labels = dict[str, int]()  # the first image of each digest
-        for index, digest in digests(part):
-            first = labels.setdefault(digest, index)
-            if classes and first != index and differently_labeled(part, first, index):
-                conflicts.append((part.name(first), part.name(index)))
-    yield from finding("conflict", conflicts, labels="labels")
+def known_findings(data: Sequence[object], *, labels: bool) -> list[Finding]:
+    """Return what is known of data before a training begins on them, the gravest first.
 
-
-def differently_labeled(images: ImageDataset, one: int, two: int) -> bool:
-    """Return whether two images have different labels; class numbers may be out of range."""
-    targets = images.targets
-    if isinstance(targets, ClassTargets):
-        return bool(targets.numbers[one] != targets.numbers[two])
-    return targets.text(one) != targets.text(two)
-
-
-def known_findings(data: Sequence[object], *, labeled: bool) -> list[Finding]:
-    """Return what a training knows of its data before its first step, the gravest first. labeled: whether it
-    learns labels of images."""
+    Args:
+        data: begins with the images for training, validation and testing.
+        labels: whether something is learned of each image, so that equal ones in two parts matter.
+    """
     found = findings_of(data)
-    if labeled and isinstance(data, Splits):
+    named = zip(("train", "validation", "test"), data[:3], strict=False)
+    parts = {name: part for name, part in named if isinstance(part, ImageDataset)}
+    if labels and isinstance(data, Splits):
         found = list(data_findings(data))
+    elif labels and "train" in parts:
+        images = Numbered(parts)
+        found += pair_findings(images, image_pairs(images, *likeness_of(images)), "masks")
     return sorted(found, key=lambda each: ("error", "warning", "note").index(each.severity))
-
-
-def digests(images: ImageDataset) -> Iterator[tuple[int, str]]:
-    """Yield the number and the digest of each image that has one."""
-    for index in range(min(len(images), LOOKED_AT)):
-        with suppress(BadImage):  # counted and named by the loader
-            digest = images.digest(index)
-            if digest:
-                yield index, digest
 
 
 LIST = "[]"  # several labels as Python writes a list: ['cat', 'dog']
@@ -293,73 +260,102 @@ def imbalance(counts: Mapping[str, int]) -> Iterator[Finding]:
         )
 
 
-def image_pairs(seen: DataSurvey) -> dict[str, list[tuple[int, int]]]:
-    """Return the pairs of images that are the same, or nearly, by kind of finding. Of equal images each is
-    paired with the first one of their last part, so that whichever leaks into that part is in a pair."""
-    same = list[tuple[int, int]]()
-    for group in exact_duplicates(seen.digests):
-        first = max(group, key=lambda image: int(seen.parts[image]))
-        same += [(min(first, image), max(first, image)) for image in group if image != first]
-    close = near_duplicates(seen.thumbs, seen.digests) if seen.names else []
+def image_pairs(images: Numbered, likeness: Likeness, rows: NDArray[np.int64]) -> Pairs:
+    """Return the pairs of images that are the same, or nearly, by kind of finding. Each image of a group is
+    paired with the first one of the group's last part, so that whichever leaks into that part is in a pair.
+
+    Args:
+        rows: the numbers of the images in `likeness`.
+    """
+    part_of = np.repeat(np.arange(len(images.parts)), np.diff(images.starts))
+    first_of = np.arange(len(images))  # of each image, the one of its equals that is compared with others
+
+    def paired(group: Sequence[int]) -> Iterator[tuple[int, int]]:
+        first = max(group, key=lambda image: int(part_of[image]))
+        for image in group:
+            if image != first:
+                yield min(first, image), max(first, image)
 
     pairs: dict[str, list[tuple[int, int]]] = {kind: [] for kind in OF_PAIRS}
-    for one, two in same:
-        one_part = seen.parts[one] == seen.parts[two]
-        one_label = seen.labels[one] == seen.labels[two]
-        if not one_part:
-            pairs["leak"].append((one, two))
-        if not one_label:
-            pairs["conflict"].append((one, two))
-        if one_part and one_label:
-            pairs["duplicate"].append((one, two))
-    for one, two in close:
-        one_part = seen.parts[one] == seen.parts[two]
-        pairs["near-duplicate" if one_part else "near-leak"].append((one, two))
+    for group in equal_groups([likeness.contents[row] for row in rows.tolist()]):
+        for one, two in paired(group):
+            same_part = part_of[one] == part_of[two]
+            same_label = not differently_labeled(images, one, two)
+            if not same_part:
+                pairs["leak"].append((one, two))
+            if not same_label:
+                pairs["conflict"].append((one, two))
+            if same_part and same_label:
+                pairs["duplicate"].append((one, two))
+        first_of[group] = max(group, key=lambda image: int(part_of[image]))
+    alone = np.flatnonzero(first_of == np.arange(len(images)))
+    for members in members_of_classes(likeness.copies[rows][alone]):
+        for one, two in paired(alone[members].tolist()):
+            pairs["near-duplicate" if part_of[one] == part_of[two] else "near-leak"].append((one, two))
     return pairs
 
 
-def image_findings(
-    seen: DataSurvey, labels: str, of_kind: Mapping[str, list[tuple[int, int]]] | None = None
-) -> Iterator[Finding]:
+def differently_labeled(images: Numbered, one: int, two: int) -> bool:
+    """Return whether two images have different labels; class numbers may be out of range."""
+    labels = []
+    for number in (one, two):
+        _, part, index = images.at(number)
+        targets = part.targets
+        labels.append(targets.numbers[index] if isinstance(targets, ClassTargets) else targets.text(index))
+    return bool(labels[0] != labels[1])
+
+
+def pair_findings(images: Numbered, of_kind: Pairs, labels: str) -> Iterator[Finding]:
+    """Yield what pairs of equal, or nearly equal, images mean. labels: what an image's label is called."""
+    for kind, pairs in of_kind.items():
+        of_parts = defaultdict[tuple[str, ...], list[tuple[str, str]]](list)
+        for one, two in sorted(pairs):
+            between: tuple[str, ...] = ()
+            if "leak" in kind:
+                between = images.at(one)[0], images.at(two)[0]
+            of_parts[between].append((images.name(one), images.name(two)))
+        for between, names in of_parts.items():
+            few = kind == "leak" and len(names) <= LEAKED * len(images.parts[between[-1]])
+            severity = "warning" if few else OF_PAIRS[kind]
+            yield from finding(kind, names, severity=severity, labels=labels, between=", ".join(between))
+
+
+def image_findings(seen: DataSurvey, labels: str, pairs: Pairs | None = None) -> Iterator[Finding]:
     """Yield what the images tell: those that are broken, cut off, there twice, much smaller than the others,
     or gray among colored ones.
 
     Args:
         labels: what an image's label is called.
-        of_kind: what `image_pairs` has found, if it has looked already.
+        pairs: what `image_pairs` has found, if it has looked already.
     """
     yield from finding("broken", [{"path": name, "reason": reason} for name, reason in seen.bad])
     yield from finding("damaged", sorted(seen.bad.damaged), severity="warning")
-    if not seen.names:
+    if not len(seen.images):
         return
-    for kind, pairs in (image_pairs(seen) if of_kind is None else of_kind).items():
-        of_parts = defaultdict[str, list[tuple[str, str]]](list)
-        for one, two in pairs:
-            between = {list(seen.images)[seen.parts[one]]: None, list(seen.images)[seen.parts[two]]: None}
-            where = ", ".join(between) if "leak" in kind else ""
-            of_parts[where].append((seen.names[one], seen.names[two]))
-        for where, names in of_parts.items():
-            yield from finding(kind, names, severity=OF_PAIRS[kind], labels=labels, between=where)
+    found = image_pairs(seen.images, seen.likeness, seen.rows) if pairs is None else pairs
+    yield from pair_findings(seen.images, found, labels)
+
+    def named(chosen: NDArray[np.bool_]) -> list[str]:
+        return [seen.images.name(number) for number in np.flatnonzero(chosen).tolist()]
+
     shorter = seen.sizes.min(axis=1)
-    yield from finding(
-        "tiny", seen.named(np.flatnonzero(shorter < TINY * np.median(shorter))), severity="warning"
-    )
+    yield from finding("tiny", named(shorter < TINY * np.median(shorter)), severity="warning")
     if seen.gray.mean() < 0.5:
-        yield from finding("gray", seen.named(np.flatnonzero(seen.gray)), severity="note")
+        yield from finding("gray", named(seen.gray), severity="note")
     else:
-        yield from finding("colored", seen.named(np.flatnonzero(~seen.gray)), severity="note")
+        yield from finding("colored", named(~seen.gray), severity="note")
 
 
 def suspects(seen: DataSurvey) -> list[Suspect]:
     """Return images that look like another class's: of the ten nearest by thumbnail, nine are of one other
     class. Coarse colors and shapes are all that is compared, so right labels are among them."""
-    chosen = np.arange(len(seen.names))
+    chosen, labels = np.arange(len(seen.images)), seen.images.strata()
     if len(chosen) > MOST_COMPARED:
         chosen = np.sort(np.random.default_rng(0).permutation(chosen)[:MOST_COMPARED])
     pixels = seen.thumbs[chosen].reshape(len(chosen), -1).astype(np.float32)
     pixels -= pixels.mean(axis=1, keepdims=True)  # brightness is not compared
     found: list[Suspect] = []
-    for row, answer, neighbors in unlike_neighbors(pixels, seen.labels[chosen], AGREEING):
+    for row, answer, neighbors in unlike_neighbors(pixels, labels[chosen], AGREEING):
         nearest = tuple(chosen[neighbors].tolist())
         found.append(Suspect(int(chosen[row]), answer, nearest))
     return found

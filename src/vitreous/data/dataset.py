@@ -223,8 +223,11 @@ class Grouping(Protocol):
     def comparable(self) -> bool: ...
     @property
     def linked(self) -> bool: ...
-    def groups_of(self, images: ImageDataset) -> NDArray[np.int64]: ...
-    def digests_of(self, images: ImageDataset) -> list[str]: ...
+    @property
+    def groups(self) -> NDArray[np.int64]: ...
+    @property
+    def digests(self) -> list[str]: ...
+    def start_of(self, images: ImageDataset) -> int: ...
 
 
 class ImageDataset:
@@ -322,22 +325,29 @@ class ImageDataset:
         """Return the hashes of some images, where the source has them."""
         return None if self.hashes is None else self.hashes[rows]
 
+    def known(self, rows: Numbers = EVERY) -> tuple[Grouping | None, Indices]:
+        """Return what knows which images of the whole source are equal or alike, and the numbers that some of
+        these images have there."""
+        numbers = np.arange(len(self))[rows] if isinstance(rows, slice) else rows.astype(np.int64)
+        return self.likeness, numbers if self.likeness is None else self.likeness.start_of(self) + numbers
+
     @property
     def grouped(self) -> bool:
         """Whether some of the images of the whole source are in groups."""
-        return self.likeness is not None and self.likeness.linked
+        likeness, _ = self.known(slice(0))
+        return likeness is not None and likeness.linked
 
     def together(self, rows: Numbers = EVERY) -> NDArray[np.int64]:
         """Return the number of the group of each of some images: those of one group are equal, look alike or
         are of one group of the user's, and whatever splits images keeps them together."""
-        groups = np.arange(len(self)) if self.likeness is None else self.likeness.groups_of(self)
-        return groups[rows]
+        likeness, numbers = self.known(rows)
+        return numbers if likeness is None else likeness.groups[numbers]
 
     def fingerprints(self, rows: Indices) -> list[str]:
         """Return the digest of each of some images; "" where it cannot be read or takes long."""
-        if self.likeness is not None and self.likeness.comparable:
-            found = self.likeness.digests_of(self)
-            return [found[row] for row in rows.tolist()]
+        likeness, numbers = self.known(rows)
+        if likeness is not None and likeness.comparable:
+            return [likeness.digests[number] for number in numbers.tolist()]
         return read_digests(self, rows)
 
     def subset(self, indices: Indices) -> ImageDataset:
@@ -407,19 +417,8 @@ class Subset(ImageDataset):
     def hashes_at(self, rows: Numbers) -> NDArray[np.uint64] | None:
         return self.images.hashes_at(self.indices[rows])
 
-    @property
-    def grouped(self) -> bool:
-        return self.images.grouped if self.likeness is None else super().grouped
-
-    def together(self, rows: Numbers = EVERY) -> NDArray[np.int64]:
-        if self.likeness is not None:
-            return super().together(rows)
-        return self.images.together(self.indices[rows])
-
-    def fingerprints(self, rows: Indices) -> list[str]:
-        if self.likeness is not None:
-            return super().fingerprints(rows)
-        return self.images.fingerprints(self.indices[rows].astype(np.int64))
+    def known(self, rows: Numbers = EVERY) -> tuple[Grouping | None, Indices]:
+        return super().known(rows) if self.likeness is not None else self.images.known(self.indices[rows])
 
     def name(self, index: int) -> str:
         return self.images.name(int(self.indices[index]))

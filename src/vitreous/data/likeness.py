@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from itertools import chain
@@ -263,31 +263,82 @@ def components(links: Links, count: int) -> NDArray[np.int64]:
     return groups
 
 
+class Numbered:
+    """Images of several parts, numbered one part after the other."""
+
+    def __init__(self, parts: Mapping[str, ImageDataset]) -> None:
+        self.parts = dict(parts)
+        self.starts = np.cumsum([0, *map(len, parts.values())])
+
+    def __len__(self) -> int:
+        return int(self.starts[-1])
+
+    def at(self, number: int) -> tuple[str, ImageDataset, int]:
+        """Return the part of an image, its name, and the number of the image in it."""
+        place = int(np.searchsorted(self.starts, number, side="right")) - 1
+        name = list(self.parts)[place]
+        return name, self.parts[name], int(number - self.starts[place])
+
+    def name(self, number: int) -> str:
+        """Return the name of an image."""
+        _, images, index = self.at(number)
+        return images.name(index)
+
+    def key(self, number: int) -> str:
+        """Return the name of an image relative to its source."""
+        _, images, index = self.at(number)
+        return images.key(index)
+
+    def strata(self) -> NDArray[np.int64]:
+        """Return the class number of each image."""
+        return np.concatenate([images.targets.strata() for images in self.parts.values()])
+
+
+class Seen(NamedTuple):
+    """What was seen of every image where all of them were decoded: hashes of their pixels, small copies."""
+
+    digests: list[str]
+    gray: Gray
+    colors: Colors
+
+
 class Likeness:
     """Which images of a source are equal or look alike, found when it is asked for.
 
     Args:
-        parts: of the source, before anything is drawn from them; their images are numbered one part after
-            the other.
+        parts: of the source, before anything is drawn from them.
         names: groups that the user has given, a name for each image; empty: none.
+        seen: what is compared, where it is known already; None: it is read, unless that takes long.
     """
 
-    def __init__(self, parts: Sequence[ImageDataset], names: Sequence[str] = ()) -> None:
-        self.parts, self.names = list(parts), names
-        self.starts = np.cumsum([0, *map(len, self.parts)])
-        self.count = int(self.starts[-1])
+    def __init__(
+        self, parts: Mapping[str, ImageDataset], names: Sequence[str] = (), seen: Seen | None = None
+    ) -> None:
+        self.images, self.names, self.seen = Numbered(parts), names, seen
+        self.count = len(self.images)
 
     @property
     def comparable(self) -> bool:
         """Whether images are files, or held in memory, and not too many to compare their digests."""
-        return self.count <= MOST_EQUAL and all(part.listed and part.blocks is None for part in self.parts)
+        parts = self.images.parts.values()
+        return self.count <= MOST_EQUAL and all(part.listed and part.blocks is None for part in parts)
+
+    @property
+    def complete(self) -> bool:
+        """Whether it compares whatever there is."""
+        return self.seen is not None or (
+            self.comparable and self.count <= MOST_ALIKE and any(map(bool, self.digests))
+        )
 
     @cached_property
     def digests(self) -> list[str]:
         """The digest of each image; none where there are too many."""
+        if self.seen:
+            return self.seen.digests
         if not self.comparable:
             return [""] * self.count
-        return list(chain.from_iterable(read_digests(part, np.arange(len(part))) for part in self.parts))
+        parts = self.images.parts.values()
+        return list(chain.from_iterable(read_digests(part, np.arange(len(part))) for part in parts))
 
     @cached_property
     def contents(self) -> list[str]:
@@ -307,6 +358,8 @@ class Likeness:
         """Pairs of images that look alike and are not equal; none where there are too many images. They are
         kept by the digests, so that the same images are looked at once."""
         own = np.setdiff1d(np.arange(self.count), self.equal[:, 1])  # of equal images one
+        if self.seen:
+            return own[near_pairs(self.seen.gray[own], self.seen.colors[own])]
         own = own[[bool(self.contents[index]) for index in own.tolist()]] if len(own) else own
         if not 1 < len(own) <= MOST_ALIKE:
             return np.zeros((0, 2), dtype=np.int64)
@@ -329,22 +382,20 @@ class Likeness:
 
     def look(self, index: int) -> Look | None:
         """Return small copies of an image; None: it cannot be read."""
-        part = int(np.searchsorted(self.starts, index, side="right")) - 1
-        return look_at(self.parts[part], index - int(self.starts[part]))
+        _, images, place = self.images.at(index)
+        return look_at(images, place)
 
     @cached_property
-    def groups(self) -> NDArray[np.int64]:
-        """(N,) the number of each image's group: images of one number are equal or alike, or of one name."""
-        links = [self.equal]
-        if len(self.names):
-            _, first, place = np.unique(np.asarray(self.names), return_index=True, return_inverse=True)
-            links.append(np.column_stack([first[place], np.arange(self.count)]))
+    def copies(self) -> NDArray[np.int64]:
+        """(N,) the number of each image's group: images of one number are equal or look alike.
+
+        Images that look alike and are most of a class are not copies: it is what the class looks like, and
+        nothing of it could be held out. Equal ones stay together.
+        """
         if not len(self.alike):
-            return components(np.concatenate(links), self.count)
-        # Images that look alike and are most of a class are not copies: it is what the class looks like, and
-        # nothing of it could be held out. Equal ones stay together.
-        groups = components(np.concatenate([*links, self.alike]), self.count)
-        strata = np.concatenate([part.targets.strata() for part in self.parts])
+            return components(self.equal, self.count)
+        groups = components(np.concatenate([self.equal, self.alike]), self.count)
+        strata = self.images.strata()
         _, first, sizes = np.unique(strata, return_index=True, return_counts=True)
         size_of = dict(zip(strata[first].tolist(), sizes.tolist(), strict=True))
         pairs, counts = np.unique(np.column_stack([groups, strata]), axis=0, return_counts=True)
@@ -355,23 +406,37 @@ class Likeness:
         }
         if usual:
             copies = self.alike[[group not in usual for group in groups[self.alike[:, 0]].tolist()]]
-            groups = components(np.concatenate([*links, copies]), self.count)
+            groups = components(np.concatenate([self.equal, copies]), self.count)
         return groups
+
+    @cached_property
+    def groups(self) -> NDArray[np.int64]:
+        """(N,) the number of each image's group: images of one number are copies, or of one name."""
+        if not len(self.names):
+            return self.copies
+        _, named = np.unique(np.asarray(self.names), return_inverse=True)
+        links = []
+        for numbers in (self.copies, named):
+            _, first, place = np.unique(numbers, return_index=True, return_inverse=True)
+            links.append(np.column_stack([first[place], np.arange(self.count)]))
+        return components(np.concatenate(links), self.count)
 
     @property
     def linked(self) -> bool:
         """Whether any image is in a group with another."""
         return bool(len(self.names) or (self.comparable and (len(self.equal) or len(self.alike))))
 
-    def groups_of(self, images: ImageDataset) -> NDArray[np.int64]:
-        """Return the group of each image of a part."""
-        return self.groups[self.rows_of(images)]
+    def start_of(self, images: ImageDataset) -> int:
+        """Return the number of the first image of a part."""
+        parts = enumerate(self.images.parts.values())
+        return int(self.images.starts[next(number for number, part in parts if part is images)])
 
-    def digests_of(self, images: ImageDataset) -> list[str]:
-        """Return the digest of each image of a part."""
-        return self.digests[self.rows_of(images)]
 
-    def rows_of(self, images: ImageDataset) -> slice:
-        """Return the places of the images of a part."""
-        number = next(number for number, part in enumerate(self.parts) if part is images)
-        return slice(int(self.starts[number]), int(self.starts[number + 1]))
+def likeness_of(images: Numbered) -> tuple[Likeness, NDArray[np.int64]]:
+    """Return what knows which of some images are equal or alike, and the numbers that they have there. It is
+    that of their source, or one of their own."""
+    known = [part.known() for part in images.parts.values()]
+    likeness = known[0][0]
+    if isinstance(likeness, Likeness) and all(other is likeness for other, _ in known):
+        return likeness, np.concatenate([numbers for _, numbers in known])
+    return Likeness(images.parts), np.arange(len(images))

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from vitreous.data.checks import Evidence
-from vitreous.data.dataset import named_parts
 from vitreous.data.examinations import DataReport
 from vitreous.errors import utf8_name
 from vitreous.inspection.charts import FIRST, ONE_CHART, Chart, canvas, shortened
@@ -52,7 +51,7 @@ def write_data_report(path: Path, name: str, evidence: Evidence, report: DataRep
             lines.append((Path(file).name, unreadable(reason)))
         parts.append(exhibit("unreadable", HTML.lines(lines), count=len(report.unreadable)))
     parts.append(classes_figure(report))
-    if seen.names:
+    if len(seen.images):
         shorter, ratio = seen.sizes.min(axis=1), seen.sizes[:, 1] / seen.sizes[:, 0]
         parts += [
             histogram("image-sizes", shorter.astype(float), "data.shorter-side", "{:.0f}"),
@@ -75,9 +74,8 @@ def write_data_report(path: Path, name: str, evidence: Evidence, report: DataRep
 
 def small_image(evidence: Evidence, index: int) -> Pixels:
     """Return an image at the size of the page."""
-    seen = evidence.survey
-    part = list(named_parts(*evidence.splits[:3]).values())[int(seen.parts[index])]
-    image = part.opened(int(seen.places[index])).preview().convert("RGB")
+    _, part, place = evidence.survey.images.at(index)
+    image = part.opened(place).preview().convert("RGB")
     image.thumbnail((SIDE, SIDE), Image.Resampling.BOX)
     if max(image.size) > LONG * min(image.size):  # a line would fill the page
         image = ImageOps.pad(image, (SIDE, SIDE), color="white")
@@ -86,27 +84,26 @@ def small_image(evidence: Evidence, index: int) -> Pixels:
 
 def where(evidence: Evidence, index: int) -> str:
     """Return an image's name, and the part that it is in."""
-    seen = evidence.survey
-    part = phrase(f"data.parts.{list(seen.images)[int(seen.parts[index])]}")
-    return f"{utf8_name(seen.keys[index])} ({part})"
+    images = evidence.survey.images
+    return f"{utf8_name(images.key(index))} ({phrase(f'data.parts.{images.at(index)[0]}')})"
 
 
 def suspects_figure(evidence: Evidence) -> Exhibit:
     """Show each image whose label is doubtful beside those that it is most like."""
-    classes, seen = evidence.splits.train.classes, evidence.survey
-    rows = []
+    classes, images, rows = evidence.splits.train.classes, evidence.survey.images, []
+    labels_of = images.strata()
     for suspect in evidence.suspects[:SHOWN]:
         words = phrase(
             "data.suspect",
-            name=utf8_name(seen.keys[suspect.image]),
-            label=classes[seen.labels[suspect.image]],
+            name=utf8_name(images.key(suspect.image)),
+            label=classes[labels_of[suspect.image]],
             answer=classes[suspect.answer],
         )
-        images, labels = [small_image(evidence, suspect.image)], [words]
+        shown, labels = [small_image(evidence, suspect.image)], [words]
         for neighbor in suspect.neighbors[:NEIGHBORS]:
-            images.append(small_image(evidence, neighbor))
-            labels.append(classes[seen.labels[neighbor]])
-        rows.append((images, labels))
+            shown.append(small_image(evidence, neighbor))
+            labels.append(classes[labels_of[neighbor]])
+        rows.append((shown, labels))
     return exhibit("suspects", HTML.beside(rows), count=len(evidence.suspects), shown=len(rows))
 
 

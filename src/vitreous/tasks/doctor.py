@@ -14,11 +14,9 @@ from numpy.typing import NDArray
 from vitreous.checkpoints.loading import load
 from vitreous.checkpoints.runs import is_finished
 from vitreous.checkpoints.tensors import read_safetensors
-from vitreous.data.checks import data_findings, unlike_neighbors
-from vitreous.data.config import DataConfig
+from vitreous.data.checks import data_findings, known_findings, unlike_neighbors
 from vitreous.data.dataset import ClassTargets, ImageDataset, Splits
 from vitreous.data.findings import Finding, finding, read_findings
-from vitreous.data.held_out import findings_of
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
 from vitreous.evaluation.features import feature_outputs
@@ -51,11 +49,6 @@ LIKE_OTHERS = 8  # of the ten images that the model finds most alike, of one oth
 WRONG, FEWEST_WRONG = 0.08, 6  # doubtful labels: the share from which on they are a finding, and how many
 
 
-def examine_data(source: object) -> list[Finding]:
-    """Return what is wrong with a dataset, as `vitreous train` would split it."""
-    return list(data_findings(open_data(source, DataConfig())))
-
-
 def examine_run(path: Path) -> list[Finding]:
     """Return what is wrong with a run: its data, its course, its model (of a run that was stopped, as its
     newest state has it). Raises InputError: it is not a run, or what it was trained on is no longer there."""
@@ -68,7 +61,7 @@ def examine_run(path: Path) -> list[Finding]:
     findings = [*bad_file_findings(path), *course(run), *weights(run)]
     if (path / "model").exists():
         data = task.open_data(run.config, run.split)
-        findings += findings_of(data)
+        findings += known_findings(data, labels=task.about.targets != "unlabeled")
         some = data.train if isinstance(data.train, ImageDataset) else task.to_inspect(data.test)
         images: list[Stored] = []
         if isinstance(some, ImageDataset):

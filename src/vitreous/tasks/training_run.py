@@ -17,12 +17,12 @@ import torch
 from torch import nn
 
 from vitreous.data.checks import known_findings
-from vitreous.data.dataset import ImageDataset, Splits, named_parts
+from vitreous.data.dataset import ImageDataset, named_parts
 from vitreous.data.findings import Finding, write_findings
 from vitreous.data.held_out import data_notes
 from vitreous.data.loading import BadFiles
 from vitreous.data.workers import loading_workers, processes_here
-from vitreous.errors import InputError, check_free, is_installed
+from vitreous.errors import InputError, is_installed
 from vitreous.evaluation.inference_precision import automatic_precision
 from vitreous.evaluation.outputs import Progress
 from vitreous.languages.terminal import said
@@ -38,7 +38,14 @@ from vitreous.training.distributed import ALONE, BadFileSync, World, first_value
 from vitreous.training.initial_model import without_lost_init
 from vitreous.training.memory import accumulation, activation_checkpointing, free_bytes
 from vitreous.training.precision import CUBLAS_WORKSPACE, WIDE, computing, numerics, pick_precision
-from vitreous.training.run import Run, default_path, finished, of_another_command, otherwise, with_training
+from vitreous.training.run import (
+    Run,
+    check_free_for_run,
+    default_path,
+    finished,
+    of_another_command,
+    with_training,
+)
 from vitreous.training.settings import AnyConfig
 from vitreous.training.step import LossOf, data_parallel
 from vitreous.training.trainer import Interrupted, NotFinite, Trainer
@@ -96,7 +103,7 @@ def with_run(
         first, begun = first_value(f"run/{next(BEGUN)}", str(path))
         path = Path(first)
         if not begun:
-            check_free(path, otherwise(path, config.command))
+            check_free_for_run(path, config.command)
     if config.training.computed.deterministic:
         os.environ.setdefault(*CUBLAS_WORKSPACE)
     config = with_precision(config, device)
@@ -295,8 +302,7 @@ def train_run(
 
 def examined(task: AnyTask, data: Any, tell: Callable[[str], None]) -> list[Finding]:
     """Return what is known of data before a training begins on them; it is said first."""
-    labeled = task.about.targets != "unlabeled" and task.about.has_classes
-    found = known_findings(data if isinstance(data, Splits) else tuple(data), labeled=labeled)
+    found = known_findings(data, labels=task.about.targets != "unlabeled")
     for sentence in data_notes(found):
         tell(sentence)
     return found

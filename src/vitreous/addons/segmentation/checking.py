@@ -75,7 +75,7 @@ def check_masks(source: str, *, workers: int | None = None) -> DataReport:
         *finding("ignored", (), empty, severity="warning", value=IGNORED),
     ]
     shown = (pixels[:, : len(names)] > 0).sum(axis=0).tolist()
-    return DataReport(tuple(findings), seen.images, dict(zip(names, shown, strict=True)), tuple(bad.reasons))
+    return DataReport(tuple(findings), seen.counts, dict(zip(names, shown, strict=True)), tuple(bad.reasons))
 
 
 def open_for_checking(

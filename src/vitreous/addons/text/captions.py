@@ -180,7 +180,7 @@ def check_texts(source: str, *, workers: int | None = None) -> DataReport:
         images.targets = ClassTargets(numbers, tuple(number))
     seen = survey_images(parts, workers=workers)
     return DataReport(
-        (*image_findings(seen, "texts"), *text_findings(data)), seen.images, {}, tuple(seen.bad.reasons)
+        (*image_findings(seen, "texts"), *text_findings(data)), seen.counts, {}, tuple(seen.bad.reasons)
     )
 
 
