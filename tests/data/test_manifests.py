@@ -137,7 +137,7 @@ def test_what_needs_no_labels_takes_any_manifest(photos, labels):
 def test_what_needs_no_labels_needs_no_such_column(photos):
     paths = [path for path, _ in ROWS[1:]]
     for separator in ",;":
-        rows = [("path", "day"), *((path, "3") for path in paths)]
+        rows = [("path", "day", "place"), *((path, "3", "lake") for path in paths)]
         splits = open_data(write(photos / "list.csv", rows, separator), DataConfig(), "unlabeled")
         assert len(splits.train) + len(splits.test) == 20
     with pytest.raises(InputError, match="no column 'label'"):
@@ -157,13 +157,13 @@ def test_soft_labels(photos):
 @pytest.mark.parametrize(
     ("rows", "sentence"),
     [
-        ([("file", "label"), ("a", "b")], "no column 'path'"),
+        ([("where", "label"), ("a", "b")], "no column 'path'"),
         ([("path", "label")], "lists no image"),
         (
             [("path", "label"), ("a.jpg", "cat"), ("b.jpg",)],
             "line 3 has 1 fields and not 2: add those that are missing",
         ),
-        ([("path", "label"), ("a.jpg", "cat:2"), ("b.jpg", "dog")], "outside 0 ... 1"),
+        ([("path", "label"), ("a.jpg", "cat:2"), ("b.jpg", "dog:0.5")], "outside 0 ... 1"),
         ([("path", "label", "split"), ("a", "x", "train"), ("b", "y", "tarin")], "split 'tarin'"),
         ([], "no column 'path'"),
     ],

@@ -8,9 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vitreous.api.arguments import Settings, settings_tree
 from vitreous.api.data_source import data_source, is_frame
-from vitreous.data.checks import Action, actions, collect, quarantined, report_of
-from vitreous.data.config import DataConfig, SplitByName
+from vitreous.data.checks import Action, actions, collect, data_findings, quarantined, report_of
+from vitreous.data.dataset import Splits
 from vitreous.data.examinations import DataReport, Diagnosis
 from vitreous.data.packing import Packed, Packing, pack
 from vitreous.data.sources import open_data
@@ -18,7 +19,8 @@ from vitreous.errors import InputError, LazyModule, nearest, require_packages, u
 from vitreous.extensions import imported, tasks
 from vitreous.languages import speaking
 from vitreous.outside import local_path, read_regular, read_text
-from vitreous.tasks.doctor import examine_data, examine_run
+from vitreous.tasks.doctor import examine_run
+from vitreous.tasks.images import check_data_settings, data_config, with_form
 from vitreous.whole_files import checksum, write_csv
 
 if TYPE_CHECKING:
@@ -27,20 +29,31 @@ else:  # it imports matplotlib, which is not installed everywhere
     data_report = LazyModule("vitreous.inspection.data_report")
 
 
-def doctor(subject: Any) -> Diagnosis:
+def doctor(subject: Any, *, settings: Settings | None = None) -> Diagnosis:
     """Diagnose why a model does not learn, or why its accuracy may not be true.
 
     Args:
         subject: a run directory, a `Run`, or a dataset in any form that `train` takes.
+        settings: of a dataset, {"data.form.label_column": "diagnosis"}.
 
     Raises:
-        InputError: the subject is neither, or the data of the run is not where it was.
+        InputError: the subject is neither, the data of the run is not where it was, or a setting of a run.
     """
     path = getattr(subject, "path", subject)
     is_run = isinstance(path, str | Path) and (Path(path) / "config.toml").exists()
-    findings = examine_run(Path(path)) if is_run else examine_data(path)
+    if is_run and settings:
+        raise InputError(f"{path} is a run, which has its own settings: leave out `settings`")
+    findings = examine_run(Path(path)) if is_run else data_findings(opened("doctor", path, settings))
     subject = str(path) if isinstance(path, str | Path) else type(path).__name__
     return Diagnosis(tuple(findings), utf8_name(subject))
+
+
+def opened(command: str, data: object, settings: Settings | None, seed: int = 0) -> Splits:
+    """Open data as `train` does. Raises InputError: a setting of something else."""
+    tree = settings_tree({"data.split.seed": seed, **(settings or {})} if seed else settings)
+    check_data_settings(command, tree)
+    data = data_source(data, settings=tree) if is_frame(data) or isinstance(data, Path) else data
+    return open_data(data, data_config(with_form(tree, data)))
 
 
 def check_data(
@@ -51,6 +64,7 @@ def check_data(
     quarantine: str | Path | None = None,
     report: str | Path | None = None,
     language: str | None = None,
+    settings: Settings | None = None,
 ) -> DataReport:
     """Look at every image: broken files, duplicates, leaks between splits, imbalance, doubtful labels.
 
@@ -62,32 +76,35 @@ def check_data(
         report: an HTML page to write, which shows the images that were found; a CSV file of the same name
             lists those that a training should exclude. They replace such a page and such a list alone.
         language: of the page, en or ko; by default the locale's.
+        settings: of the data, {"data.form.label_column": "diagnosis"}.
 
     Raises:
         InputError: there are no such data, or no such task; the data are not a folder; or a file that is not
             of such a report would be replaced.
     """
-    data = data_source(data) if is_frame(data) else data
     checks = {name: imported(task.check) for name, task in tasks().items() if task.check}
     if task == "classification":
-        found = check_classes(data, None if report is None else Path(report), workers, language)
+        found = check_classes(data, settings, None if report is None else Path(report), workers, language)
     elif task not in checks:
         raise InputError(f"unknown task {task!r}: {nearest(task, ['classification', *checks])}")
-    elif report is not None:
-        raise InputError(f"`report` is for images and their classes, not for `task` {task}: leave it out")
+    elif report is not None or settings:
+        name = "report" if report is not None else "settings"
+        raise InputError(f"`{name}` is for images and their classes, not for `task` {task}: leave it out")
     else:
-        found = checks[task](data, workers=workers)
+        found = checks[task](data_source(data) if is_frame(data) else data, workers=workers)
     return quarantined(found, data, Path(quarantine)) if quarantine is not None else found
 
 
-def check_classes(data: object, page: Path | None, workers: int | None, language: str | None) -> DataReport:
+def check_classes(
+    data: object, settings: Settings | None, page: Path | None, workers: int | None, language: str | None
+) -> DataReport:
     """Check images and their classes; write a page and the CSV of actions, if any. Raises InputError."""
     if page is not None:
         require_packages("matplotlib", extra="train", what="data check `report`")
         if page.suffix.lower() not in (".html", ".htm"):
             raise InputError(f"`report` {page} is the name of a page: let it end with .html")
         check_replaceable(page.with_suffix(".csv"), data, Action._fields, page)
-    evidence = collect(splits := open_data(data, DataConfig()), workers=workers)
+    evidence = collect(splits := opened("data check", data, settings), workers=workers)
     found = report_of(evidence)
     if page is None:
         return found
@@ -138,6 +155,7 @@ def pack_data(
     workers: int | None = None,
     strict: bool = False,
     seed: int = 0,
+    settings: Settings | None = None,
 ) -> Packed:
     """Write tar shards of images that are resized once; `train` reads them fast.
 
@@ -151,6 +169,7 @@ def pack_data(
         workers: threads that decode images; by default one for each core.
         strict: stop at an image that cannot be read, instead of leaving it out.
         seed: random seed of the split, where the data has none of its own.
+        settings: of the data, {"data.form.label_column": "diagnosis"}.
 
     Raises:
         InputError: values that do not fit together, or a folder that is not empty.
@@ -161,8 +180,7 @@ def pack_data(
         raise InputError(f"`seed` {seed} is too low: use 0 or more")
     if raw and quality is not None:
         raise InputError("`raw` writes no JPEGs: leave out `quality`, or `raw`")
-    data = data_source(data) if is_frame(data) else data
     if isinstance(data, str | Path) and local_path(data).resolve() in Path(out).resolve().parents:
         raise InputError(f"{out} is in {data}, where it would be data: name another folder")
     packing = Packing(size=size, quality=quality or 90, raw=raw, per_shard=per_shard, workers=workers)
-    return pack(open_data(data, DataConfig(split=SplitByName(seed=seed))), Path(out), packing, strict=strict)
+    return pack(opened("data pack", data, settings, seed), Path(out), packing, strict=strict)

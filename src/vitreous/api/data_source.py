@@ -18,6 +18,7 @@ from vitreous.data.config import DataConfig, TargetKind
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.files import lossless_file
 from vitreous.data.sources import open_data, path_spec
+from vitreous.data.sources.manifests import path_column
 from vitreous.errors import InputError, cache_folder, writing_to
 from vitreous.models.stored import BadImage
 from vitreous.whole_files import whole
@@ -25,7 +26,7 @@ from vitreous.whole_files import whole
 log = logging.getLogger(__name__)
 
 
-def data_source(data: object, targets: TargetKind = "classes") -> str:
+def data_source(data: object, targets: TargetKind = "classes", settings: Tree | None = None) -> str:
     """Return DATA as the command line writes it. Objects are written as a manifest, with their images as PNG,
     or as .npy where a PNG does not hold them.
 
@@ -35,6 +36,7 @@ def data_source(data: object, targets: TargetKind = "classes") -> str:
     Args:
         data: a path or name; or objects as `vitreous.data.sources.objects.open_objects` takes them.
         targets: what the labels are; see `vitreous.data.sources.open_data`.
+        settings: of which data.form.path_column names a data frame's column of paths.
 
     Raises:
         InputError: data of another form, images that cannot be read, or nothing at all.
@@ -46,7 +48,8 @@ def data_source(data: object, targets: TargetKind = "classes") -> str:
     if isinstance(data, Path):
         return path_spec(data)
     if is_frame(data):
-        return frame_manifest(data)
+        form = (settings or {}).get("data", {}).get("form") or {}
+        return frame_manifest(data, form.get("path_column"))
     unsplit = DataConfig(test_fraction=0.0, validation_fraction=0.0)
     splits = open_data(data, unsplit, targets)
     parts = {"train": splits.train, "val": splits.validation, "test": splits.test}
@@ -69,23 +72,18 @@ def is_frame(data: object) -> bool:
     return hasattr(data, "columns") and hasattr(data, "to_csv" if hasattr(data, "to_csv") else "write_csv")
 
 
-def frame_manifest(frame: Any) -> str:
+def frame_manifest(frame: Any, paths: str | None = None) -> str:
     """Return the manifest that a data frame with the columns path and label describes, written into the cache
     and named by its content; relative paths are those of the working directory. Raises InputError: a column
-    is missing."""
-    names = [str(name).strip().lower() for name in frame.columns]
-    if "path" not in names:
-        raise InputError(
-            f"the data frame has no column 'path' (it has: {', '.join(names) or 'none'}): give the columns "
-            "path, label and, if wanted, split"
-        )
+    is missing. paths: the name of the column of paths."""
+    names = [str(name).strip() for name in frame.columns]
+    place = names.index(path_column(names, "the data frame", paths))
     columns = [list(frame[name]) for name in frame.columns]
     written = io.StringIO(newline="")
     rows = csv.writer(written)
     rows.writerow(names)
     for row in zip(*columns, strict=True):
         values = ["" if value is None or value != value else value for value in row]
-        place = names.index("path")
         values[place] = os.path.abspath(values[place]) if values[place] else ""
         rows.writerow(values)
     content = written.getvalue().encode("utf-8", "surrogateescape")

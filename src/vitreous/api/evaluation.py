@@ -70,7 +70,7 @@ def evaluate(
     )
     tree = settings_tree(settings, config)
     overrides = model_fields({"model": tree.pop("model", {})}, image_size)
-    source = None if data is None else data_source(data, task.about.targets)
+    source = None if data is None else data_source(data, task.about.targets, tree)
     quick = asked if tta else fastest(asked, precision, device, overrides)
     task, answerer = open_answerer(quick, tta=tta, **overrides)
     name = model_name(model)

@@ -147,7 +147,7 @@ def train(
         raise InputError(f"the task {named.name} is trained by vitreous {named.config.command}")
     given = {name: options[name] for name in OF_IMAGES}
     named.check_options("train", **given, batch_size="auto" if fit_memory else None)
-    source = None if data is None else data_source(data, named.about.targets)
+    source = None if data is None else data_source(data, named.about.targets, tree)
     return start_training(named, source, tree, {**options, "fit_memory": fit_memory})
 
 

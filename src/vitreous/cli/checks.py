@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TypedDict, Unpack
 from cyclopts import Parameter
 
 import vitreous as vt
-from vitreous.cli.options import Int, Json, Language, Text, Workers
+from vitreous.cli.options import Int, Json, Language, Settings, Text, Workers
 from vitreous.cli.printing import print_findings, print_json, print_named
 from vitreous.errors import InputError, printable, utf8_name
 from vitreous.languages import unreadable
@@ -25,11 +25,12 @@ def doctor(
     ],
     /,
     *,
+    settings: Settings | None = None,
     json: Json = False,
 ) -> int:
     """Why is it not learning? Findings about a run or a dataset, each with its fix. The exit code is 1 where
     a finding is an error."""
-    diagnosis = vt.doctor(subject)
+    diagnosis = vt.doctor(subject, settings=settings)
     if json:
         print_json(diagnosis.to_json())
     elif not diagnosis.findings:
@@ -59,6 +60,7 @@ class CheckOptions(TypedDict, total=False):
         ),
     ]
     language: Language
+    settings: Settings
 
 
 def check(
@@ -95,6 +97,7 @@ class PackOptions(TypedDict, total=False):
     workers: Workers
     strict: Annotated[bool, Parameter(help="stop at an image that cannot be read, instead of leaving it out")]
     seed: Annotated[Int, Parameter(help="random seed of the split, where the data has none of its own")]
+    settings: Settings
 
 
 def pack(

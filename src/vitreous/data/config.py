@@ -12,7 +12,13 @@ from vitreous.models.config_parts import Config, Positive, Probability, setting,
 # What the labels of a source are; "unlabeled": images of one class, where not all have a label.
 TargetKind = Literal["classes", "numbers", "unlabeled"]
 BUNDLED = ("digits",)  # names of datasets that come with the package, also where a folder has this name
-MANIFESTS = (".csv", ".tsv", ".parquet")  # tables with a row for each image
+MANIFESTS = (".csv", ".tsv", ".jsonl", ".parquet")  # tables with a row for each image
+# Names of their columns, in lower case, the usual ones first: of the images, and of their labels.
+PATH_COLUMNS = (
+    *("path", "file_name", "filename", "image", "image_path", "img_path", "file", "file_path", "filepath"),
+    *("image_name", "img_name", "image_id", "img"),
+)
+LABEL_COLUMNS = ("label", "labels", "class", "class_name", "category", "target")
 Fraction = Annotated[float, Field(ge=0, le=1)]
 NotNegative = Annotated[float, Field(ge=0)]
 
@@ -62,7 +68,15 @@ class FolderForm(Config):
 class ManifestForm(Config):
     """A table of images."""
 
-    kind: Literal["manifest"] = setting("manifest", "a .csv, .tsv or .parquet file")
+    kind: Literal["manifest"] = setting("manifest", "a .csv, .tsv, .jsonl or .parquet file")
+    path_column: str | None = setting(
+        None, "the column that names the images; None: path, file_name, filename, image or another usual name"
+    )
+    label_column: str | None = setting(
+        None,
+        "the column of the labels; or several of 0 and 1, a class each, with commas between them; None: "
+        "label, class or another usual name, the only other column, or all others if they hold 0 and 1",
+    )
     label_separator: str = setting("|", "between the labels of one image", min_length=1)
 
 

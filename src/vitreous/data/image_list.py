@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeGuard, cast, ru
 
 import numpy as np
 
+from vitreous.data.config import MANIFESTS, PATH_COLUMNS
 from vitreous.data.dataset import ImageDataset, one_class
 from vitreous.data.files import EXTENSIONS, UNREADABLE, read_file
 from vitreous.errors import InputError, utf8_name
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
 NO_SUCH = "no such file or folder"
-MANY = (".tar", ".csv", ".tsv", ".parquet")  # endings of files that hold or name many images
+MANY = (*MANIFESTS, ".tar")  # endings of files that hold or name many images
 INSTALL = {  # what fsspec needs for a protocol
     "http": "pip install requests aiohttp",
     "https": "pip install requests aiohttp",
@@ -127,12 +128,13 @@ def image_list(images: object) -> ImageList:
 
 
 def column_of_paths(images: object) -> list[object] | None:
-    """Return the paths that are a column of a data frame (of pandas or polars), `path` or its only one, or
-    an array of texts; None for anything else."""
+    """Return the paths that are a column of a data frame (of pandas or polars), `path`, another usual name of
+    it, or its only one, or an array of texts; None for anything else."""
     columns = list(getattr(images, "columns", ()))
     if columns:
-        name = "path" if "path" in columns else columns[0]
-        if name != "path" and len(columns) > 1:
+        usual = [name for name in PATH_COLUMNS if name in columns]
+        name = usual[0] if usual else columns[0]
+        if not usual and len(columns) > 1:
             names = ", ".join(map(str, columns))
             raise InputError(
                 f"the data frame has no column 'path' (it has: {names}): give that of the paths, frame[NAME]"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import glob
 import hashlib
-import io
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,13 +19,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from vitreous.data.config import DataConfig
+from vitreous.data.config import MANIFESTS, PATH_COLUMNS, DataConfig
 from vitreous.data.dataset import ImageDataset, named_parts, one_class
 from vitreous.data.files import EXTENSIONS
 from vitreous.data.image_list import NO_SUCH, ImageList, file_system, images_below, matches
 from vitreous.data.sources import open_spec
 from vitreous.data.sources.hub import find_files, is_saved, parquet_file, stored_bytes
-from vitreous.data.sources.manifests import column_names, decoded_text, delimiter_of, table_rows
+from vitreous.data.sources.manifests import decoded_text, first_of, json_table, path_column, text_table
 from vitreous.data.sources.remote import expanded, missing
 from vitreous.data.sources.shard_index import Member, members, split_name
 from vitreous.errors import InputError, require_packages, utf8_name
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 
 ROWS = 2048  # images of a part, where the data have no parts of their own
 CHUNK = 1 << 20  # bytes that are copied at once
-NOT_IMAGES = (".csv", ".tsv", ".parquet", ".tar")
+NOT_IMAGES = (*MANIFESTS, ".tar")
 
 
 class ImagePart(NamedTuple):
@@ -167,17 +166,13 @@ def file_entries(system: AbstractFileSystem, path: str, rows: int) -> Iterator[s
             yield Piece(f"{path} {system.size(path)}", partial(TarImages, system, path))
         case ".parquet":
             yield from parquet_entries(system, path, rows)
-        case ".csv" | ".tsv" as suffix:
+        case ".csv" | ".tsv" | ".jsonl" as suffix:
             text, _ = decoded_text(system.cat_file(path), path)
-            file = io.StringIO(text, newline="")
-            delimiter = delimiter_of(file.readline(), "\t" if suffix == ".tsv" else ",")
-            file.seek(0)
-            header, *table = table_rows(file, delimiter, path) or [[]]
-            names = column_names(header)
-            if "path" not in names:
-                raise InputError(f"{path} has no column 'path': write the names of its columns first")
-            column = names.index("path")
-            yield from beside(system, path, (row[column] for row in table if len(row) > column))
+            table = json_table(text, path) if suffix == ".jsonl" else text_table(text, path)
+            column = table.place(path_column(table.header, path)) or 0
+            yield from beside(
+                system, path, (row[column] for row in table.lines.values() if len(row) > column)
+            )
         case _:
             yield address(system, path)
 
@@ -208,20 +203,18 @@ def parquet_entries(system: AbstractFileSystem, path: str, rows: int) -> Iterato
     require_packages("pyarrow", extra="data", what=path)
     with system.open(path, "rb") as file:
         opened = parquet_file(file, path)
-        stored: list[str] = []  # the columns of images, and those of paths
-        paths: list[str] = []
+        stored: list[str] = []  # the columns of images
         for column in opened.schema_arrow:
             if str(column.type).startswith(("struct<bytes", "binary")):
                 stored.append(column.name)
-            if column.name.strip().lower() == "path":
-                paths.append(column.name)
+        paths = first_of(PATH_COLUMNS, opened.schema_arrow.names)
         if stored:
             for group in range(opened.num_row_groups):
                 count = opened.metadata.row_group(group).num_rows
                 images = partial(RowGroupImages, system, path, group, stored[0])
                 yield Piece(f"{path} {group} {count}", images)
         elif paths:
-            batches = opened.iter_batches(rows, columns=paths[:1])
+            batches = opened.iter_batches(rows, columns=[paths])
             listed = chain.from_iterable(batch.column(0).to_pylist() for batch in batches)
             yield from beside(system, path, listed)
         else:

@@ -45,9 +45,9 @@ HEADERS = 20_000  # images whose headers are read, where a sample is gray
 LEVELS = 4  # times as many stored as are left
 FORMS = "; ".join(
     (
-        "digits; a folder with a sub-folder for each class, or with train/ and val/; a manifest .csv, .tsv "
-        "or .parquet; shards name-{000..099}.tar, here or at s3://, gs://, https://, hf://; cifar10:PATH, "
-        "cifar100:PATH, mnist:PATH; hf:NAME; synthetic:N@SIZE",
+        "digits; a folder with a sub-folder for each class, or with train/ and val/; a manifest .csv, .tsv, "
+        ".jsonl or .parquet; shards name-{000..099}.tar, here or at s3://, gs://, https://, hf://; "
+        "cifar10:PATH, cifar100:PATH, mnist:PATH; hf:NAME; synthetic:N@SIZE",
         *(added.form for added in ADDED.values()),
     )
 )
@@ -98,7 +98,7 @@ def form_of(spec: object) -> str:
     if spec.endswith(".tar") or (path.is_dir() and any(path.glob("*.tar"))):
         return "shards"
     if path.is_dir():
-        return "folder"
+        return "manifest" if manifests.metadata_files(path) else "folder"
     return "manifest" if path.suffix in MANIFESTS else "plain"
 
 
@@ -154,7 +154,8 @@ def open_spec(spec: str, config: DataConfig, targets: TargetKind) -> Parts:
     if path.is_dir():
         if any(path.glob("*.tar")):
             return shards.open_shards(f"{path}/*.tar", config, targets)
-        return open_folder(path, config)
+        listed = manifests.open_metadata(path, config, targets) if manifests.metadata_files(path) else None
+        return open_folder(path, config) if listed is None else listed
     if spec.endswith(".tar"):
         return shards.open_shards(spec, config, targets)
     if path.is_file() and path.suffix in MANIFESTS:

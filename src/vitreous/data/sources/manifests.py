@@ -1,4 +1,7 @@
-"""A table of images: CSV, TSV or Parquet with the columns path, label and, if wanted, split.
+"""A table of images: CSV, TSV, JSON lines or Parquet with the columns path, label and, if wanted, split.
+
+Other usual names of these columns are understood (`file_name`, `image`, `class` ...), and said; so are the
+metadata files of Hugging Face's folders of images, and a column of 0 and 1 for each class.
 
 A label is a class name; several, separated by `data.form.label_separator` ("|"), make the task multi-label,
 in which an image may have none; a number after a colon makes one soft: `cat:0.7|dog:0.3`. Pre-training needs
@@ -11,7 +14,9 @@ from __future__ import annotations
 import codecs
 import csv
 import io
+import json
 import logging
+import os
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import partial
@@ -21,10 +26,18 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from vitreous.data.config import DataConfig, ManifestForm, SplitByTime, TargetKind
+from vitreous.data.config import (
+    LABEL_COLUMNS,
+    PATH_COLUMNS,
+    DataConfig,
+    ManifestForm,
+    SplitByTime,
+    TargetKind,
+)
 from vitreous.data.dataset import NumberTargets, Parts, Targets
-from vitreous.data.held_out import by_name, split
-from vitreous.data.sources.folders import FileImages, path_array
+from vitreous.data.findings import Finding, finding
+from vitreous.data.held_out import by_name, part_called, split
+from vitreous.data.sources.folders import FileImages, path_array, subfolders
 from vitreous.data.sources.labels import (
     classes_if_any,
     named_targets,
@@ -36,12 +49,31 @@ from vitreous.errors import InputError, check_utf8, require_packages
 from vitreous.outside import finite_number, read_regular
 
 COLUMNS = "the columns path, label and, if wanted, split"
+METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")  # of a folder of images
+ON, OFF = ("1", "1.0", "true"), ("0", "0.0", "false", "")  # what a column of a class holds
 log = logging.getLogger(__name__)
+
+
+class Table(NamedTuple):
+    """A table of texts: the names of its columns, and its rows by where they are in the file, in words."""
+
+    header: list[str]
+    lines: dict[str, list[str]]
+
+    def place(self, name: str | None) -> int | None:
+        """Return the number of a column, whatever its case; None where there is no such column."""
+        places = (place for place, each in enumerate(self.header) if each.lower() == str(name).lower())
+        return next(places, None)
+
+    def column(self, name: str | None) -> list[str]:
+        """Return the texts of a column; none where there is no such column."""
+        place = None if name is None else self.place(name)
+        return [] if place is None else [fields[place].strip() for fields in self.lines.values()]
 
 
 class ManifestRows(NamedTuple):
     """A manifest's columns, of equal length; splits, groups and times are empty if there is no such column.
-    lines: where each row is in the file, in words."""
+    lines: where each row is in the file, in words. classes: of which `labels` are made, one column each."""
 
     paths: list[str]
     labels: list[str]
@@ -49,21 +81,26 @@ class ManifestRows(NamedTuple):
     groups: list[str]
     times: list[str]
     lines: list[str]
+    classes: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
 
-def open_manifest(path: Path, config: DataConfig, labels: TargetKind = "classes") -> Parts:
+def open_manifest(
+    path: Path, config: DataConfig, labels: TargetKind = "classes", table: Table | None = None
+) -> Parts:
     """Return (train, validation, test). Raises InputError, which names the line.
 
     Args:
         labels: whether the column label holds classes, or numbers to predict, or need not be there.
+        table: in the manifest, where it is read already; paths are relative to its folder.
     """
-    needed = ("path",) if labels == "unlabeled" else ("path", "label")
+    form = config.settings_of(ManifestForm)
     time = config.split.time if isinstance(config.split, SplitByTime) else None
-    rows = read_manifest(path, config.group_by, time, needed)
+    rows = read_manifest(path, config.group_by, time, form, labels, table)
     if not rows.paths:
         raise InputError(f"{path} lists no image: write {COLUMNS}, a line for each image")
     targets: Targets
-    separator = config.settings_of(ManifestForm).label_separator
+    separator = form.label_separator
     if labels == "numbers":
         if separator != "|":
             raise InputError(
@@ -75,6 +112,7 @@ def open_manifest(path: Path, config: DataConfig, labels: TargetKind = "classes"
         read = partial(manifest_labels, rows, separator, path)
         targets = classes_if_any(read, len(rows.paths), labels)
     images = FileImages(path.parent, path_array(rows.paths), targets)
+    images.findings = rows.findings
     if rows.groups:
         images.groups = np.array(rows.groups)
     if rows.times:
@@ -88,60 +126,193 @@ def read_manifest(
     path: Path,
     group_by: str | None = None,
     time: str | None = None,
-    needed: Sequence[str] = ("path", "label"),
+    form: ManifestForm | None = None,
+    labels: TargetKind = "classes",
+    table: Table | None = None,
 ) -> ManifestRows:
-    """Return the columns of a manifest. group_by, time: those with groups and times. Raises InputError: one
-    of the needed columns is missing, or a line has another number of fields than the first."""
-    header, lines = read_parquet(path) if path.suffix == ".parquet" else read_text(path)
-    for name in needed:
-        if name not in header:
-            raise InputError(
-                f"{path} has no column {name!r} (it has: {', '.join(header) or 'none'}): write {COLUMNS} in "
-                "its first line"
-            )
-    for where, fields in lines.items():
-        if len(fields) != len(header):
-            few = len(fields) < len(header)
-            advice = "add those that are missing" if few else "quote fields that hold the separator"
-            raise InputError(f"{path}, {where} has {len(fields)} fields and not {len(header)}: {advice}")
+    """Return the columns of a manifest. Raises InputError: one that is needed is missing.
 
-    def column(name: str | None) -> list[str]:
-        """Return the texts of a column; none where there is no such column."""
-        if name is None or name.lower() not in header:
-            return []
-        place = header.index(name.lower())
-        return [fields[place].strip() for fields in lines.values()]
-
+    Args:
+        group_by, time: the columns with groups and times.
+        form: names the columns of the images and of their labels.
+        labels: what these are.
+        table: in the manifest, where it is read already.
+    """
+    table = table or read_table(path)
+    form = form or ManifestForm()
+    paths = path_column(table.header, str(path), form.path_column)
+    others = [name for name in table.header if name.lower() not in (paths.lower(), "split")]
+    others = [name for name in others if name.lower() not in (str(group_by).lower(), str(time).lower())]
+    chosen = label_columns(table, others, form.label_column)
+    if not chosen and labels != "unlabeled":
+        raise InputError(
+            f"{path} has no column 'label' (it has: {', '.join(table.header)}): name that of the labels, or "
+            "several of 0 and 1, in data.form.label_column"
+        )
+    texts, classes = table.column(chosen[0] if chosen else None), tuple[str, ...]()
+    findings = tuple[Finding, ...]()
+    if len(chosen) > 1:
+        texts, classes = of_zeros_and_ones(table, chosen, path), tuple(chosen)
+        findings = tuple(
+            finding("columns.several", found=1, severity="note", file=path.name, paths=paths, classes=chosen)
+        )
+    elif chosen and (paths.lower(), chosen[0].lower()) != ("path", "label"):
+        findings = tuple(
+            finding("columns", found=1, severity="note", file=path.name, paths=paths, labels=chosen[0])
+        )
     return ManifestRows(
-        paths=column("path"),
-        labels=column("label"),
-        splits=column("split"),
-        groups=column(group_by),
-        times=column(time),
-        lines=list(lines),
+        paths=table.column(paths),
+        labels=texts,
+        splits=table.column("split"),
+        groups=table.column(group_by),
+        times=table.column(time),
+        lines=list(table.lines),
+        classes=classes,
+        findings=findings,
     )
 
 
-def read_text(path: Path) -> tuple[list[str], dict[str, list[str]]]:
-    """Return (header, fields by line) of CSV, or TSV with tabs; with semicolons where the first line has
-    them, as spreadsheets write where the comma is a decimal point. UTF-8, perhaps with a byte-order mark."""
-    text, _ = decoded_text(read_table(path), str(path))
+def metadata_files(root: Path) -> dict[str, Path]:
+    """Return the metadata files of a folder of images as Hugging Face lays it out, by the folder of the part
+    that each is in, "" for that of the whole; none where there are not such files."""
+    found: dict[str, Path] = {}
+    for name in ("", *(each for each in subfolders(root) if part_called(each))):
+        files = [root / name / file for file in METADATA if (root / name / file).is_file()]
+        if files and first_of(("file_name",), read_table(files[0]).header):
+            found[name] = files[0]
+    return {"": found[""]} if "" in found else found
+
+
+def open_metadata(root: Path, config: DataConfig, labels: TargetKind = "classes") -> Parts | None:
+    """Return (train, validation, test) of a folder of images with metadata files; None where these have no
+    column of labels and the folder has classes. The first folder of an image names its part, if it can."""
+    classes = [name for name in subfolders(root) if not part_called(name)]
+    named = config.settings_of(ManifestForm).label_column
+    header: list[str] = []
+    lines: dict[str, list[str]] = {}
+    for part, file in metadata_files(root).items():
+        table = read_table(file)
+        header = header or table.header
+        if table.header != header:
+            raise InputError(f"{file} has other columns than that of another part: give them the same")
+        if len(classes) > 1 and not (named or first_of(LABEL_COLUMNS, header)):
+            return None
+        place = header.index(path_column(header, str(file)))
+        for line, fields in table.lines.items():
+            fields[place] = os.path.join(part, fields[place])
+            lines[f"{line} of {part}/" if part else line] = fields
+    together = Table(header, lines)
+    parts = [part_called(path.partition("/")[0]) for path in together.column(path_column(header, str(root)))]
+    if together.place("split") is None and "train" in parts and None not in parts:
+        with_parts = {line: [*lines[line], str(part)] for line, part in zip(lines, parts, strict=True)}
+        together = Table([*header, "split"], with_parts)
+    return open_manifest(root / METADATA[0], config, labels, together)
+
+
+def path_column(header: Sequence[str], where: str, name: str | None = None) -> str:
+    """Return the column of a table that names its images. name: as the user has given it. Raises InputError:
+    there is none."""
+    found = first_of(PATH_COLUMNS if name is None else (name.lower(),), header)
+    if found is None:
+        raise InputError(
+            f"{where} has no column {name or 'path'!r} (it has: {', '.join(header) or 'none'}): write "
+            f"{COLUMNS} in its first line, or name them in data.form.path_column and data.form.label_column"
+        )
+    return found
+
+
+def first_of(wanted: Sequence[str], header: Sequence[str]) -> str | None:
+    """Return the first of some columns, in lower case, that a table has, as the table writes it."""
+    of_lower_case = {each.strip().lower(): each for each in reversed(header)}
+    return next((of_lower_case[each] for each in wanted if each in of_lower_case), None)
+
+
+def label_columns(table: Table, others: Sequence[str], name: str | None = None) -> list[str]:
+    """Return the column of the labels; several, where each is that of a class; none where that is not clear.
+
+    Args:
+        others: the columns besides that of the images.
+        name: as the user has given it, perhaps several with commas between them.
+    """
+    if name is not None:
+        names = [name] if first_of([name.lower()], others) else name.split(",")
+        found = [first_of([each.strip().lower()], others) for each in names]
+        if None in found:
+            raise InputError(
+                f"data.form.label_column={name!r} is not a column of labels: there are {', '.join(others)}"
+            )
+        return [each for each in found if each]
+    if usual := first_of(LABEL_COLUMNS, others):
+        return [usual]
+    if len(others) == 1:
+        return list(others)
+    binary = [each for each in others if {text.lower() for text in table.column(each)} <= {*ON, *OFF}]
+    return binary if len(binary) > 1 and len(binary) == len(others) else []
+
+
+def of_zeros_and_ones(table: Table, classes: Sequence[str], path: Path) -> list[str]:
+    """Return the labels of images of which each class has a column, with | between them. Raises InputError: a
+    column has other values."""
+    columns = [[text.lower() for text in table.column(name)] for name in classes]
+    for name, column in zip(classes, columns, strict=True):
+        for where, text in zip(table.lines, column, strict=True):
+            if text not in ON and text not in OFF:
+                raise InputError(
+                    f"{where} of {path} has {text!r} in the column {name!r} of a class: write 1 where the "
+                    "image shows it, and 0 where it does not"
+                )
+    rows = zip(*columns, strict=True)
+    return ["|".join(name for name, text in zip(classes, row, strict=True) if text in ON) for row in rows]
+
+
+def read_table(path: Path) -> Table:
+    """Return the table in a file. Raises InputError: a line has another number of fields than the first."""
+    if path.suffix == ".parquet":
+        return read_parquet(path)
+    text, _ = decoded_text(read_bytes(path), str(path))
+    table = json_table(text, str(path)) if path.suffix == ".jsonl" else text_table(text, str(path))
+    for where, fields in table.lines.items():
+        if len(fields) != len(table.header):
+            few = len(fields) < len(table.header)
+            advice = "add those that are missing" if few else "quote fields that hold the separator"
+            raise InputError(
+                f"{path}, {where} has {len(fields)} fields and not {len(table.header)}: {advice}"
+            )
+    return table
+
+
+def text_table(text: str, where: str) -> Table:
+    """Return a table of CSV, or TSV with tabs; with semicolons where the first line has them, as spreadsheets
+    write where the comma is a decimal point."""
     file = io.StringIO(text, newline="")
-    delimiter = delimiter_of(file.readline(), "\t" if path.suffix == ".tsv" else ",")
+    delimiter = delimiter_of(file.readline(), "\t" if where.endswith(".tsv") else ",")
     file.seek(0)
-    table = table_rows(file, delimiter, str(path))
+    table = table_rows(file, delimiter, where)
     if not table:
-        return [], {}
+        return Table([], {})
     lines = {f"line {number}": line for number, line in enumerate(table[1:], start=2) if line}
-    return column_names(table[0]), lines
+    return Table([name.strip() for name in table[0]], lines)
 
 
-def column_names(line: Iterable[str]) -> list[str]:
-    """Return the names of columns in the form in which they are compared."""
-    return [name.strip().lower() for name in line]
+def json_table(text: str, where: str) -> Table:
+    """Return a table of an object in each line. Raises InputError: a line is not one."""
+    rows: dict[str, dict[str, object]] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError:
+            row = None
+        if not isinstance(row, dict):
+            raise InputError(f"{where}, line {number} is not a JSON object: write one in each line")
+        rows[f"line {number}"] = row
+    header = list(dict.fromkeys(name for row in rows.values() for name in row))
+    lines = {at: [text_of(row.get(name), where) for name in header] for at, row in rows.items()}
+    return Table([name.strip() for name in header], lines)
 
 
-def read_table(path: Path) -> bytes:
+def read_bytes(path: Path) -> bytes:
     """Return the bytes of a regular file. Raises InputError."""
     try:
         return read_regular(path)
@@ -185,16 +356,17 @@ def table_rows(file: Iterable[str], delimiter: str, where: str) -> list[list[str
 
 
 def delimiter_of(line: str, usual: str) -> str:
-    """Return what is between the columns of a first line: the first sign by which it names the path."""
-    for sign in (usual, ";", ",", "\t"):
-        fields = next(csv.reader([line], delimiter=sign), [])
-        if "path" in column_names(fields):
+    """Return what is between the columns of a first line: the first sign by which it has one of a usual name,
+    or else more than one."""
+    signs = {sign: next(csv.reader([line], delimiter=sign), []) for sign in (usual, ";", ",", "\t")}
+    for sign, fields in signs.items():
+        if len(fields) > 1 and first_of((*PATH_COLUMNS, *LABEL_COLUMNS), fields):
             return sign
-    return usual
+    return next((sign for sign, fields in signs.items() if len(fields) > 1), usual)
 
 
-def read_parquet(path: Path) -> tuple[list[str], dict[str, list[str]]]:
-    """Return (header, fields by row), by pyarrow."""
+def read_parquet(path: Path) -> Table:
+    """Return the table of a Parquet file."""
     require_packages("pyarrow", extra="data", what=str(path))
     from pyarrow import ArrowInvalid, parquet
 
@@ -205,26 +377,32 @@ def read_parquet(path: Path) -> tuple[list[str], dict[str, list[str]]]:
     lines = dict[str, list[str]]()
     for number, row in enumerate(zip(*table.to_pydict().values(), strict=True), start=1):
         lines[f"row {number}"] = [text_of(value, str(path)) for value in row]
-    return column_names(table.column_names), lines
+    return Table([name.strip() for name in table.column_names], lines)
 
 
 def text_of(value: object, where: str) -> str:
-    """Return a value of a Parquet file as text. Raises InputError: bytes that are not UTF-8."""
+    """Return a value of a Parquet file or of JSON as text, several labels with | between them. Raises
+    InputError: bytes that are not UTF-8."""
     if isinstance(value, bytes):
         return decoded_text(value, where)[0]
+    if isinstance(value, list):
+        return "|".join(text_of(each, where) for each in value)
     return "" if value is None else str(value)
 
 
 def manifest_labels(rows: ManifestRows, separator: str, path: Path) -> Targets:
     """Return the targets: classes where every image has one plain label, else several labels.
     Raises InputError: the labels are not classes, or there is a single one."""
+    if rows.classes:
+        return binary_targets(rows, path)
     refuse_numbers(rows.labels, str(path))
     parts: list[str] = []
     for text in rows.labels:
         parts += map(str.strip, text.split(separator))
     refuse_captions(parts, str(path))
 
-    parsed = [parse_label(text, separator, path) for text in rows.labels]
+    weighted = has_weights(rows.labels, separator)
+    parsed = [parse_label(text, separator, path, weighted=weighted) for text in rows.labels]
     if not any(parsed):
         raise InputError(f"{path} names no class: fill its column label")
     plain: list[str] = []  # the classes, of those labels that are one whole class
@@ -243,6 +421,17 @@ def manifest_labels(rows: ManifestRows, separator: str, path: Path) -> Targets:
     for each in targets.classes:
         check_utf8(each, "the class")
     return targets
+
+
+def binary_targets(rows: ManifestRows, path: Path) -> Targets:
+    """Return the targets of a manifest with a column for each class: classes where every image has one, else
+    several labels."""
+    shown = [text.split("|") if text else [] for text in rows.labels]
+    if all(len(names) == 1 for names in shown):
+        return named_targets(rows.labels, str(path))
+    return named_targets(
+        [dict.fromkeys(names, 1.0) for names in shown], str(path), tuple(sorted(rows.classes))
+    )
 
 
 def read_times(rows: ManifestRows, path: Path) -> NDArray[np.float64]:
@@ -272,13 +461,27 @@ def read_numbers(rows: ManifestRows, path: Path) -> NumberTargets:
     return NumberTargets(np.array(numbers, dtype=np.float32))
 
 
-def parse_label(text: str, separator: str, path: Path) -> dict[str, float]:
-    """ "cat:0.7|dog:0.3" as {"cat": 0.7, "dog": 0.3}; "cat" as {"cat": 1}. An empty label: no classes."""
+def has_weights(labels: Sequence[str], separator: str) -> bool:
+    """Return whether numbers after a colon are weights of classes, and do not belong to their names, as in
+    `grade:1` or `ratio 4:1`: some label is a share, or some image has several labels with numbers."""
+    for text in set(labels):
+        numbers = [
+            number_in(part.rpartition(":")[2]) if ":" in part else None for part in text.split(separator)
+        ]
+        known = [number for number in numbers if number is not None]
+        if any(0 < number < 1 for number in known) or len(known) > 1:
+            return True
+    return False
+
+
+def parse_label(text: str, separator: str, path: Path, *, weighted: bool = True) -> dict[str, float]:
+    """ "cat:0.7|dog:0.3" as {"cat": 0.7, "dog": 0.3}; "cat" as {"cat": 1}. An empty label: no classes.
+    weighted: whether numbers after a colon are weights."""
     label: dict[str, float] = {}
     for part in map(str.strip, text.split(separator)):
         if not part:
             continue
-        name, colon, number = part.rpartition(":")
+        name, colon, number = part.rpartition(":") if weighted else (part, "", "")
         try:
             weight = finite_number(number) if colon else 1.0
         except ValueError:
