@@ -15,6 +15,7 @@ import pytest
 import torch
 from PIL import Image
 
+import vitreous as vt
 from vitreous.cli import run as command
 from vitreous.data.checks import data_findings, unlike_neighbors
 from vitreous.data.dataset import ArrayImages, DataSummary, Splits
@@ -26,7 +27,7 @@ from vitreous.models.model import build_model
 from vitreous.models.names import create
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.tasks.course import at_chance, course_of, is_noise, other_looks
-from vitreous.tasks.doctor import answers_to, examine_data, examine_run
+from vitreous.tasks.doctor import answers_to, examine_run
 from vitreous.tasks.recipe_choice import choose
 from vitreous.tasks.training_run import learn
 from vitreous.training.config import RunConfig
@@ -103,7 +104,8 @@ def test_the_same_images_on_both_sides(tmp_path: Path) -> None:
             image.save(tmp_path / "train" / name / f"{number}.png")
             if number < 4:
                 image.save(tmp_path / "val" / name / f"copy{number}.png")
-    (finding,) = examine_data(str(tmp_path))
+    finding, *others = vt.doctor(str(tmp_path)).findings
+    assert {each.kind for each in others} <= {"few"}
     assert finding.kind == "leak"
     assert finding.found == 8
     assert finding.severity == "error"
@@ -122,7 +124,7 @@ def split(train: list[int], test: list[int]) -> Splits:
 
 def test_a_split_that_was_cut_from_a_sorted_list() -> None:
     findings = {f.kind: f for f in data_findings(split([0, 0, 1, 1, 2, 2] * 4, [3] * 6))}
-    assert set(findings) == {"split", "imbalance"}
+    assert set(findings) == {"split", "imbalance", "few"}
     finding = findings["split"]
     assert "100.0 % of the test part" in finding.problem
     assert "never trained on: d" in finding.problem
@@ -135,7 +137,7 @@ def test_labels_out_of_range() -> None:
 
 def test_a_class_that_is_hardly_there() -> None:
     findings = list(data_findings(split([0] * 100 + [1] * 100 + [2] * 100 + [3] * 3, [0, 1, 2] * 30)))
-    assert [finding.kind for finding in findings] == ["imbalance"]
+    assert [finding.kind for finding in findings] == ["imbalance", "few"]
     assert "3 of 'd'" in findings[0].problem
 
 

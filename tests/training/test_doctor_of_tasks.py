@@ -12,6 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
+import vitreous as vt
 from vitreous.addons.segmentation.model import Segmenter, SegmenterConfig
 from vitreous.addons.segmentation.task import SegmentationConfig
 from vitreous.addons.self_supervision.config import DINORunConfig
@@ -23,7 +24,7 @@ from vitreous.models.config import ViTConfig
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.vit import ViT
 from vitreous.tasks import task_named
-from vitreous.tasks.doctor import examine_data, examine_run
+from vitreous.tasks.doctor import examine_run
 from vitreous.tasks.recipe_choice import packaged_config
 from vitreous.training.run import Run
 
@@ -193,7 +194,8 @@ def folder_of(root: Path, classes: Sequence[str], count: int = 8) -> Path:
 def test_an_empty_class_folder_is_a_finding_among_others(tmp_path: Path) -> None:
     folder_of(tmp_path, ("cat", "dog"), count=24)
     (tmp_path / "emu").mkdir()
-    (finding,) = examine_data(str(tmp_path))
+    finding, *others = vt.doctor(str(tmp_path)).findings
+    assert {each.kind for each in others} <= {"few"}
     assert finding.kind == "empty"
     assert finding.images == (str(tmp_path / "emu"),)
 
@@ -202,12 +204,14 @@ def test_a_manifest_of_texts_is_told_from_classes(tmp_path: Path) -> None:
     folder_of(tmp_path, ("cat", "dog"))
     rows = [f"{name}/{n}.png,{name} number {n}\n" for name in ("cat", "dog") for n in range(8)]
     (tmp_path / "list.csv").write_text("path,label\n" + "".join(rows))
-    (finding,) = examine_data(str(tmp_path / "list.csv"))
+    finding, *others = vt.doctor(str(tmp_path / "list.csv")).findings
+    assert {each.kind for each in others} <= {"few"}
     assert finding.kind == "own labels"
     assert "--task captioning" in finding.fix
 
 
 def test_images_and_masks_are_told_from_classes(tmp_path: Path) -> None:
-    (finding,) = examine_data(str(folder_of(tmp_path, ("images", "masks"))))
+    finding, *others = vt.doctor(str(folder_of(tmp_path, ("images", "masks")))).findings
+    assert {each.kind for each in others} <= {"few"}
     assert finding.kind == "other task"
     assert "--task segmentation" in finding.fix

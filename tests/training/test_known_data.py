@@ -7,6 +7,8 @@ import pytest
 from PIL import Image, ImageOps
 
 import vitreous as vt
+from vitreous.evaluation.classification import ClassificationEvaluation
+from vitreous.tasks.course import classes_not_found
 
 SMALL = {
     "model.depth": 1,
@@ -125,3 +127,24 @@ def test_every_command_has_the_same_list(tmp_path):
     assert {row["name"]: row["found"] for row in trained if row["name"] in wanted} == wanted
     for report in (vt.doctor(tmp_path / "data"), vt.doctor(run), vt.check_data(tmp_path / "data")):
         assert {each.kind: each.found for each in report.findings if each.kind in wanted} == wanted
+
+
+def test_a_common_class_that_is_never_found_is_a_finding():
+    targets = np.repeat([0, 1, 2], [40, 40, 40])
+    given = targets.copy()
+    given[:39] = 1  # one of the 40 of the first class is found
+    found = ClassificationEvaluation(
+        names=[str(number) for number in range(120)],
+        indices=np.arange(120),
+        failed={},
+        seconds=1.0,
+        classes=("meat", "fish", "fruit"),
+        targets=targets,
+        predictions=given,
+        confidence=np.full(120, 0.9),
+        true_probability=np.where(given == targets, 0.9, 0.1),
+        in_top5=np.ones(120, dtype=bool),
+    )
+    [finding] = classes_not_found(found, "softmax")
+    assert finding.kind == "class not found"
+    assert "meat: 1 of 40" in finding.problem

@@ -185,7 +185,7 @@ def preprocessing_of(module: nn.Module) -> Preprocessing:
 def labels_of(module: nn.Module) -> list[str] | None:
     """Return the classes that a model of transformers names, where they are more than LABEL_0, LABEL_1."""
     named = getattr(getattr(module, "config", None), "id2label", None) or {}
-    labels = [str(named[number]) for number in sorted(named)]
+    labels = [str(named.get(number, f"LABEL_{number}")) for number in range(len(named))]
     return labels if labels and labels != [f"LABEL_{number}" for number in range(len(labels))] else None
 
 

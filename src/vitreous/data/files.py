@@ -35,6 +35,8 @@ FOREIGN = (
     *(".svg", ".svgz", ".psd", ".xcf", ".exr", ".tga", ".pbm", ".pnm"),
     *(".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2", ".raf"),
 )
+# Not images, but what people put beside them.
+VIDEOS = (".mp4", ".mov", ".avi", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg", ".wmv", ".3gp")
 CHUNK = 4096  # bytes
 HEAD = 1 << 16  # bytes
 

@@ -18,6 +18,7 @@ import io
 import math
 import re
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -56,7 +57,11 @@ VALIDATED = 300  # images of an automatic validation part
 ENOUGH_TO_VALIDATE = 200, 10  # images, in all and of a class; of fewer each is needed for training
 MOST_HELD_OUT = 2000  # texts: writing them takes long
 # The names that parts may have, and what they are called here.
-PARTS = {"train": "train", "test": "test", **dict.fromkeys(("val", "valid", "validation", "dev"), "val")}
+PARTS = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("test", "testing", "holdout", "heldout"), "test"),
+    **dict.fromkeys(("val", "valid", "validation", "dev", "eval", "evaluation"), "val"),
+}
 STORED = ("numbers", "targets")  # the arrays of a part that is stored
 
 
@@ -74,7 +79,7 @@ def with_own_parts(
     first one is for validation. Without any, the training images are split.
 
     Args:
-        held_out: by name, the test part as "test".
+        held_out: by name.
 
     Raises:
         InputError: a part is to be split off that the source has already.
@@ -82,11 +87,13 @@ def with_own_parts(
     if config.exclude:
         train, held_out = without_excluded(train, held_out, Path(config.exclude))
     own = {"train": train}
+    named = {part_called(name): part for name, part in held_out.items()}
     if len(held_out) == 1:
         [own["test"]] = held_out.values()
     elif held_out:
-        own["test"] = held_out["test"]
-        [own["validation"]] = [part for name, part in held_out.items() if name != "test"]
+        if named.keys() != {"test", "val"} or len(held_out) > 2:
+            raise InputError(f"{where} has the parts {', '.join(held_out)} beside train: keep val and test")
+        own["test"], own["validation"] = named["test"], named["val"]
         if config.validation_fraction not in ("auto", 0):
             raise InputError(
                 f"{where} has a validation part, so data.validation_fraction={config.validation_fraction} "
@@ -105,7 +112,7 @@ def with_own_parts(
     if config.group_by is not None:
         for images in own.values():
             names += group_names(images, config)
-    likeness = Likeness(list(own.values()), names)
+    likeness = Likeness(own, names)
     for images in own.values():
         images.likeness = likeness
     if config.recorded_file:
@@ -125,9 +132,17 @@ def with_own_parts(
     return train, validation, test
 
 
+def part_called(name: str) -> str | None:
+    """Return the part that a name means, as in "Train", "testing" or "valid_set"."""
+    word = re.sub("[^a-z]", "", name.lower())
+    for ending in ("set", "data", "images", "split"):
+        word = word.removesuffix(ending)
+    return PARTS.get(word)
+
+
 def by_name(images: ImageDataset, names: Sequence[str], config: DataConfig, *, where: str) -> Parts:
     """(train, validation, test) as each image's split says. A single held-out part is the test set."""
-    part = np.array([PARTS.get(name.lower(), name.lower()) for name in names])
+    part = np.array([part_called(name) or name for name in names])
     if unknown := sorted(set(part.tolist()) - {"train", "val", "test"}):
         raise InputError(f"{where} has a split {unknown[0]!r}: write train, val or test")
     parts = dict[str, ImageDataset]()
@@ -512,6 +527,7 @@ def as_recorded(
         if row.digest:
             renamed[row.digest] = row
 
+    renames = renamed_classes(own, keys, rows, renamed)
     classes = recorded_classes(own["train"].targets, rows)
     known = set(classes)
     seen: dict[str, list[str]] = {kind: [] for kind in ("new", "changed", "relabeled", "moved", "gone")}
@@ -539,6 +555,7 @@ def as_recorded(
                 seen["relabeled"].append(key)
             chosen[found.part].append(index)
     seen["gone"] = sorted(gone)
+    names = ", ".join(f"{old}: {new}" for new, old in renames.items())
     if not chosen["train"]:
         raise InputError(f"no image that {file} lists for training is in the data: are these the run's own?")
     parts = []
@@ -550,9 +567,52 @@ def as_recorded(
     assert train is not None
     if part_of:
         seen["added"] = seen.pop("new")
-    for kind, names in seen.items():
-        train.findings += tuple(finding(f"{kind} images", names, severity="warning"))
+    for kind, paths in seen.items():
+        train.findings += tuple(finding(f"{kind} images", paths, severity="warning"))
+    train.findings += tuple(finding("renamed class", (), len(renames), names=names, severity="warning"))
     return train, validation, test
+
+
+def renamed_classes(
+    own: Mapping[str, ImageDataset],
+    keys: Mapping[str, list[str]],
+    rows: Mapping[str, SplitRow],
+    by_digest: Mapping[str, SplitRow],
+) -> dict[str, str]:
+    """Return the classes that have another name than a run has recorded, by the name that they have now, and
+    give their images that of the run. The digests tell: most images of a class that is gone are recognized,
+    and all of these have one class that is new.
+
+    Args:
+        keys: the names of the images, by part of the source.
+        rows, by_digest: what the run has recorded, by name and of names that are gone by digest.
+    """
+    if not all(isinstance(images.targets, ClassTargets) for images in own.values()):
+        return {}
+    old_names = {row.label for row in rows.values()}
+    now = {
+        images.targets.classes[n] for images in own.values() for n in np.flatnonzero(images.targets.counts())
+    }
+    found: dict[str, Counter[str]] = {}  # of each new name those that its images had
+    for home, images in own.items() if now - old_names and old_names - now else ():
+        for index, (key, digest) in enumerate(zip(keys[home], digests_of(images), strict=True)):
+            label = images.label(index)
+            if label not in old_names and key not in rows and digest in by_digest:
+                found.setdefault(label, Counter())[by_digest[digest].label] += 1
+    counts = Counter(row.label for row in rows.values())
+    renames: dict[str, str] = {}
+    for new, names in found.items():
+        old = min(names)
+        if len(names) == 1 and old not in now and 2 * names[old] > counts[old]:
+            renames[new] = old
+    if len(set(renames.values())) < len(renames):
+        return {}  # a class that was divided
+    for images in own.values() if renames else ():
+        targets = images.targets
+        named = [renames.get(name, name) for name in targets.classes]
+        classes = tuple(sorted(named))
+        images.targets = targets.with_classes(classes, np.array([classes.index(name) for name in named]))
+    return renames
 
 
 def home_of(part: str, own: Mapping[str, ImageDataset]) -> str:

@@ -3,6 +3,7 @@ the device, as bytes, while the model still computes, and transformed there."""
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
@@ -29,6 +30,7 @@ AHEAD = 3  # batches in the making while the model works
 CHUNK = 8  # samples that a thread takes at a time
 # In bad_files.txt these begin what is said of an image that is read all the same.
 DAMAGED, LOST = "damaged: ", "not seen by the model: its "
+MOST = 0.5  # of the images that cannot be read, beyond which there is nothing to go on with
 ASSEMBLERS = 2  # threads that put batches together, so that one's decoding fills the other's gaps
 
 BatchT = TypeVar("BatchT", bound=tuple[Any, ...])
@@ -106,10 +108,13 @@ class BadFiles:
         if len(self) > max(self.allowed * images, self.ALWAYS_ALLOWED):
             first = "; ".join(f"{name} ({reason})" for name, reason in list(self)[:20])
             more = f"; and {len(self) - 20} more" if len(self) > 20 else ""
+            share = math.ceil(100 * len(self) / images) / 100
+            going_on = (
+                f", or set data.reading.bad_files={share:g} to go on without them" if share <= MOST else ""
+            )
             raise InputError(
                 f"{len(self)} of {images} images cannot be read, more than {100 * self.allowed:g} %: fix or "
-                "remove them (vitreous data check DATA --quarantine FOLDER), or set "
-                f"data.reading.bad_files=0.2 to go on without them: {first}{more}"
+                f"remove them (vitreous data check DATA --quarantine FOLDER){going_on}: {first}{more}"
             )
 
     def write(self, path: Path) -> None:

@@ -150,7 +150,7 @@ def open_image(data: bytes, name: str) -> Image.Image:
         image = Image.open(io.BytesIO(data), formats=(*FORMATS, *plugin_formats(data)))
     # Pillow's readers let through whatever a broken file makes them stumble on; each one is reported.
     except Exception as error:
-        raise BadImage(name, decoding_error(error)) from error
+        raise BadImage(name, decoding_error(error, data[:12])) from error
     check_not_empty(image, name)
     if image.width * image.height > MAX_PIXELS:
         raise BadImage(name, f"{image.width}x{image.height} pixels, more than {MAX_PIXELS}")
@@ -166,7 +166,7 @@ def check_not_empty(image: Image.Image, name: str) -> None:
 def plugin_formats(data: bytes) -> tuple[str, ...]:
     """Return the format that a plugin of Pillow reads, if the data are of it. Raises OSError where the plugin
     is not installed."""
-    if data[4:8] == b"ftyp" and data[8:12] not in (b"avif", b"avis"):
+    if data[4:8] == b"ftyp" and data[8:12] not in (b"avif", b"avis") and not is_video(data):
         module, format = "pillow_heif", "HEIF"
     elif data[:2] == b"\xff\x0a" or data[4:8] == b"JXL ":
         module, format = "pillow_jxl", "JXL"
@@ -200,10 +200,17 @@ def ends_too_early(image: Image.Image, error: Exception) -> bool:
     return image.format in ("JPEG", "MPO") and "truncated" in str(error)
 
 
-def decoding_error(error: Exception) -> str:
-    """Why an image cannot be read, in a few words without addresses."""
+def is_video(head: bytes) -> bool:
+    """Return whether a file begins as a video does: MP4 and MOV, Matroska and WebM, AVI, MPEG."""
+    return head[4:12].startswith(
+        (b"ftypmp4", b"ftypisom", b"ftypqt", b"ftypM4V", b"ftypavc", b"ftyp3gp")
+    ) or (head.startswith((b"\x1aE\xdf\xa3", b"\x00\x00\x01\xba")) or head[8:12] == b"AVI ")
+
+
+def decoding_error(error: Exception, data: bytes = b"") -> str:
+    """Why an image cannot be read, in a few words without addresses. data: of its file."""
     if isinstance(error, UnidentifiedImageError):
-        return "no image of a known format"
+        return "a video: save its frames as images" if is_video(data) else "no image of a known format"
     if isinstance(error, MemoryError):
         return "it takes more memory than there is"
     if isinstance(error, Image.DecompressionBombError):

@@ -205,6 +205,16 @@ class Regression(ImageTask[RegressionConfig, Splits, Regressor]):
         },
     )
 
+    def answerer_of(self, model: Any, beside: Mapping[str, str] | None = None) -> Regressor:
+        outputs = getattr(getattr(model, "config", None), "num_classes", None) or 1
+        if outputs > 1:
+            raise InputError(
+                f"the model predicts {outputs} numbers for each image, and here a regression has one: "
+                "vt.load(MODEL)(images) gives all of them"
+            )
+        found: Regressor = super().answerer_of(model, beside)
+        return found
+
     def open_source(self, source: str, config: DataConfig, model: Regressor | None = None) -> Splits:
         if not source:
             raise InputError("`task` regression needs DATA: a manifest whose label is a number")

@@ -69,12 +69,13 @@ class Run(Generic[ConfigT]):
     ) -> Run[AnyConfig]:
         """Make a new run directory. parts: the images that split.csv lists. Raises InputError: there is
         something at `path` already, or it cannot be written."""
-        check_free(path, otherwise(path, config.command))
+        check_free_for_run(path, config.command)
         check_utf8(str(path), "`out`")
         config = with_source(config, path)
         text = to_toml(config)
         with writing_to(path):
             path.mkdir(parents=True, exist_ok=True)
+            (path / SPLIT).unlink(missing_ok=True)  # of a run that was ended before it had a configuration
             write_split(path / SPLIT, parts or {})
             write_text(path / "config.toml", text, new=True)  # of two processes one makes the run
         return Run(path, config)
@@ -349,9 +350,14 @@ def with_training(config: AnyConfig, **changes: object) -> AnyConfig:
     return config.model_copy(update={"training": config.training.model_copy(update=changes)})
 
 
-def otherwise(path: Path, command: str) -> str:
-    """Return what to do where a new run would be written over something."""
-    return f"choose another --out, remove it, or go on with vitreous {command} --resume {quote(str(path))}"
+def check_free_for_run(path: Path, command: str) -> None:
+    """Raise InputError where a new run would be written over something. What a run has left that was ended
+    before it had a configuration is nothing."""
+    begun = (f".{SPLIT}.*.tmp", ".config.toml.*.tmp", SPLIT, LOCK)
+    left = path.is_dir() and all(any(file.match(name) for name in begun) for file in path.iterdir())
+    if not left:
+        advice = "choose another --out, remove it, or go on with"
+        check_free(path, f"{advice} vitreous {command} --resume {quote(str(path))}")
 
 
 def default_path(data_name: str, root: Path = Path("runs"), ending: str = "") -> Path:

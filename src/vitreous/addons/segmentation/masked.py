@@ -113,7 +113,14 @@ def read_legend(path: Path) -> Legend:
 
 
 def check_mode(image: Image.Image, name: str, legend: Legend | None) -> None:
-    """Raises InputError for a mask of colors whose classes are unknown."""
+    """Raises InputError for a mask of colors whose classes are unknown, and for one whose values a lossy
+    compression has changed."""
+    if image.format in ("JPEG", "MPO"):
+        raise InputError(
+            f"the mask {name} is a JPEG, whose lossy compression adds values between those of the classes: "
+            "save masks as PNG; of a mask of black and white that exists as JPEG alone, save "
+            "image.convert('L').point(lambda value: value > 127)"
+        )
     if image.mode in INDEX_MODES or (legend and legend.colors and image.mode in ("RGB", "RGBA")):
         return
     raise InputError(

@@ -114,7 +114,7 @@ def read_huggingface(source: Source) -> Spec:
         config,
         huggingface_rows(config, family),
         preprocessing_of(source, config),
-        labels_of(source),
+        labels_of(source, config.num_classes),
         tuple(unused),
         None if family is families.CLIP else task_of(source),
         interpolation=interpolation,

@@ -178,15 +178,17 @@ def preprocessor_config(preprocessing: Preprocessing) -> dict[str, object]:
     }
 
 
-def labels_of(source: Source) -> list[str] | None:
-    """The names of the classes, unless they are transformers' placeholders."""
+def labels_of(source: Source, count: int | None) -> list[str] | None:
+    """The names of `count` classes, unless they are transformers' placeholders. A number is that of an
+    output, also where the first one is not 0; an output without a name has a placeholder."""
     described = source.facts.model.get("id2label")
     if not isinstance(described, dict) or not described:
         return None
     try:
-        labels = [str(described[key]) for key in sorted(described, key=int)]
+        named = {int(key): str(label) for key, label in described.items()}
     except ValueError:
         return None
+    labels = [named.get(i, f"LABEL_{i}") for i in range(count or len(named))]
     return None if all(label == f"LABEL_{i}" for i, label in enumerate(labels)) else labels
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,20 +17,30 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from vitreous.data.config import DataConfig, FolderForm
 from vitreous.data.dataset import ClassTargets, ImageDataset, Parts, Targets
-from vitreous.data.files import EXTENSIONS, FOREIGN, INSTALL, UNREADABLE, file_digest, read_file, read_head
+from vitreous.data.files import (
+    EXTENSIONS,
+    FOREIGN,
+    INSTALL,
+    UNREADABLE,
+    VIDEOS,
+    file_digest,
+    read_file,
+    read_head,
+)
 from vitreous.data.findings import Finding, finding
-from vitreous.data.held_out import PARTS, split, with_own_parts
+from vitreous.data.held_out import part_called, split, with_own_parts
 from vitreous.data.workers import in_threads
 from vitreous.errors import InputError, cache_folder, check_utf8
+from vitreous.models.stored import FORMATS
 from vitreous.outside import SYSTEM, identity, is_visible_folder, same_name
 from vitreous.whole_files import whole
 
 LARGE = 20_000  # images; fewer are listed in a fraction of a second
 SETTLED = 2_000_000_000  # nanoseconds; some file systems count modification times in steps of two seconds
-PART_FOLDERS = {**PARTS, "training": "train", "testing": "test"}
 LISTERS = 16  # threads: listing waits for the disk or the network, not for a core
 
 
@@ -100,9 +109,8 @@ def list_class(root: Path, name: str) -> FolderIndex:
     names: list[str] = []
     skipped: list[str] = []
     folders, stamps = [], []
-    home, own = root.resolve(), (root / name).resolve()
-    above = {home, *home.parents, *own.parents} - {own}
-    seen = {identity(each.stat()) for each in above}
+    home = root.resolve()
+    seen = {identity(each.stat()) for each in {home, *home.parents, *(root / name).resolve().parents}}
     waiting = [name]
     while waiting:
         folder = waiting.pop()
@@ -121,17 +129,30 @@ def list_class(root: Path, name: str) -> FolderIndex:
                         names.append(path)
                     else:
                         skipped.append(path)
-                elif lower.endswith((*EXTENSIONS, *UNREADABLE, *FOREIGN)):
+                elif lower.endswith((*EXTENSIONS, *UNREADABLE, *FOREIGN, *VIDEOS)):
                     skipped.append(path)
                 elif is_visible_folder(entry):
                     waiting.append(path)
+                elif "." not in lower and is_image_file(entry.path):
+                    skipped.append(path)
     return FolderIndex(
         path_array(sorted(names)),
         path_array(sorted(skipped)),
         np.array([len(names)]),
         path_array(folders),
-        np.array(stamps),
+        np.array(stamps, dtype=np.int64),
     )
+
+
+def is_image_file(path: str) -> bool:
+    """Return whether this is a file that holds an image, whatever its name."""
+    if not os.path.isfile(path):
+        return False
+    try:
+        with Image.open(path, formats=FORMATS):
+            return True
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
+        return False
 
 
 def may_be_image(entry: os.DirEntry[str]) -> bool:
@@ -157,7 +178,9 @@ def unchanged(root: Path, index: FolderIndex) -> bool:
 
 def cache_file(root: Path, classes: Sequence[str]) -> Path:
     """Where the index of a folder with these classes is kept."""
-    key = "\0".join([str(root.resolve()), *classes, *EXTENSIONS, *FOREIGN]).encode("utf-8", "surrogateescape")
+    key = "\0".join([str(root.resolve()), *classes, *EXTENSIONS, *FOREIGN, *VIDEOS]).encode(
+        "utf-8", "surrogateescape"
+    )
     return cache_folder() / "indexes" / f"{hashlib.sha256(key).hexdigest()[:32]}.npz"
 
 
@@ -213,14 +236,6 @@ def part_folders(root: Path) -> dict[str, str]:
     return {}
 
 
-def part_called(name: str) -> str | None:
-    """Return the part that a folder's name means, as in "Train", "testing" or "valid_set"."""
-    word = re.sub("[^a-z]", "", name.lower())
-    for ending in ("set", "data", "images", "split"):
-        word = word.removesuffix(ending)
-    return PART_FOLDERS.get(word)
-
-
 def class_folder(
     root: Path, config: DataConfig, *, part: str = "", classes: tuple[str, ...] | None = None
 ) -> FileImages:
@@ -236,7 +251,7 @@ def class_folder(
             f"{root} has no class folders: put the images of each class in a folder of its own, as in "
             f"{root}/cat/1.jpg and {root}/dog/2.jpg"
         )
-    found = nested_classes(root, found, config)
+    found, links = without_links(root, nested_classes(root, found, config))
     index = index_folder(root, found)
 
     # A folder's name is its class; folders may be one class in two forms of Unicode, or hold no image.
@@ -252,6 +267,9 @@ def class_folder(
         reason = f": {len(index.skipped)} were skipped" if len(index.skipped) else ""
         unreadable = any(is_unreadable(os.fsdecode(name)) for name in index.skipped)
         hint = f"{INSTALL} reads them" if unreadable else "add some, or remove the folder"
+        for each in folder_findings(root, index.skipped, (), (), ()):
+            if each.kind in ("video", "no ending", "other format"):
+                hint = each.sentence
         raise InputError(
             f"the class folder {root / empty[0]} holds no image ({', '.join(EXTENSIONS)}){reason}; {hint}"
         )
@@ -266,8 +284,25 @@ def class_folder(
     numbers = np.array([place.get(label, -1) for label in labels], dtype=np.int64)
     targets = ClassTargets(np.repeat(numbers, index.counts), classes)
     images = FileImages(root, index.paths, targets, part=f"{part}/" if part else "")
-    images.findings = tuple(folder_findings(root, index.skipped, found, empty))
+    images.findings = tuple(folder_findings(root, index.skipped, found, empty, links))
     return images
+
+
+def without_links(root: Path, names: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
+    """Return the class folders that are not links to `root`, to another of them, or into one; and the names
+    of those that are: their images have a class already."""
+    folders = {(root / name).resolve() for name in names if not (root / name).is_symlink()}
+    home, kept, links = root.resolve(), list[str](), list[str]()
+    for name in names:
+        own = (root / name).resolve()
+        if (root / name).is_symlink() and (
+            own in (home, *home.parents) or not folders.isdisjoint((own, *own.parents))
+        ):
+            links.append(name)
+        else:
+            kept.append(name)
+            folders.add(own)
+    return tuple(kept), links
 
 
 def nested_classes(root: Path, outer: tuple[str, ...], config: DataConfig) -> tuple[str, ...]:
@@ -294,17 +329,23 @@ def nested_classes(root: Path, outer: tuple[str, ...], config: DataConfig) -> tu
 
 
 def folder_findings(
-    root: Path, skipped: Paths, classes: Sequence[str], empty: Sequence[str]
+    root: Path, skipped: Paths, classes: Sequence[str], empty: Sequence[str], links: Sequence[str]
 ) -> Iterator[Finding]:
     """Yield what was left out of a folder, and what is odd about its class folders. empty: those of them that
-    hold no image."""
+    hold no image; links: those that lead to images which have a class."""
     unreadable: list[str] = []
     foreign: list[str] = []
     loops: list[str] = []
     hidden: list[str] = []
     special: list[str] = []
+    bare: list[str] = []
+    videos: list[str] = []
     for path in skipped:
         name = os.path.join(root, os.fsdecode(path))
+        if is_unreadable(name, VIDEOS):
+            videos.append(name)
+        if "." not in os.path.basename(name) and not name.endswith("/"):
+            bare.append(name)
         if is_unreadable(name):
             unreadable.append(name)
         if is_unreadable(name, FOREIGN):
@@ -318,7 +359,10 @@ def folder_findings(
     formats = endings(unreadable)
     yield from finding("format", unreadable, formats=formats, install=INSTALL, severity="warning")
     yield from finding("other format", foreign, formats=endings(foreign), severity="warning")
+    yield from finding("video", videos, formats=endings(videos), severity="warning")
+    yield from finding("no ending", bare, severity="warning")
     yield from finding("loop", loops, severity="warning")
+    yield from finding("link", [str(root / name) for name in links], severity="warning")
     yield from finding("hidden", hidden, severity="note")
     yield from finding("special", special, severity="warning")
     yield from finding("empty", [str(root / name) for name in empty], severity="warning")

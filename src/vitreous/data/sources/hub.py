@@ -168,7 +168,7 @@ def open_tables(tables: Mapping[str, Dataset], where: str, config: DataConfig, k
     train = HubImages(tables["train"], columns, name=f"{where}/train", kind=kind)
     held_out = dict[str, HubImages]()
     for name, table in tables.items():
-        if name == "train" or name not in PARTS:
+        if PARTS.get(name, "train") == "train":
             continue
         if columns.label is None or labeled(table, columns.label):
             held_out[name] = HubImages(
