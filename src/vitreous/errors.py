@@ -50,9 +50,13 @@ def check_free(path: Path, advice: str = "choose another `out`") -> None:
 
 
 def printable(text: str) -> str:
-    """Return a text with its control characters written out, so that a terminal does not obey them; line
-    breaks and tabs stay. JSON stays JSON."""
-    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", lambda found: f"\\u{ord(found[0]):04x}", text)
+    """Return a text with its control characters written out, so that a terminal does not obey them, and those
+    that turn the direction of what follows; line breaks and tabs stay. JSON stays JSON."""
+    return re.sub(
+        r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]",
+        lambda found: f"\\u{ord(found[0]):04x}",
+        text,
+    )
 
 
 def utf8_name(path: object) -> str:

@@ -7,15 +7,20 @@ import errno
 import fcntl
 import glob
 import hashlib
+import logging
 import os
 import shutil
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import chain
 from pathlib import Path
 from secrets import token_hex
+from typing import TextIO
 
 from vitreous.errors import InputError
+
+log = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -145,9 +150,29 @@ def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[str]], 
         whole(path, new=new) as beside,
         beside.open("w", newline="", encoding="utf-8", errors="surrogateescape") as text,
     ):
-        table = csv.writer(text)
-        table.writerow(header)
-        table.writerows(rows)
+        write_rows(text, chain([header], rows))
+
+
+def write_rows(file: TextIO, rows: Iterable[Sequence[object]]) -> None:
+    """Write the rows of a CSV as they are, since they are read again; a notice says where a spreadsheet would
+    compute a text as a formula."""
+    table, found = csv.writer(file), list[str]()
+    for row in rows:
+        table.writerow(row)
+        found += (cell for cell in row if isinstance(cell, str) and is_formula(cell))
+    if found:
+        log.warning(
+            "%d texts of the table begin as formulas do, such as %r: let a spreadsheet import them as text",
+            len(found),
+            found[0],
+        )
+
+
+def is_formula(text: str) -> bool:
+    """Return whether a spreadsheet computes a text; -1 is a number."""
+    return text.startswith(("=", "@")) or (
+        text.startswith(("+", "-")) and any(sign in text for sign in "(|!")
+    )
 
 
 def flush(path: Path) -> None:

@@ -57,6 +57,10 @@ def compare(
         InputError: fewer than two runs, runs of different tasks, a run without a model, or nothing held out.
     """
     require_packages("matplotlib", extra="train", what="compare")
+    for each in runs:
+        if not isinstance(each, str | Path | RunLike):
+            kind = type(each).__name__
+            raise InputError(f"a run is a path or a Run, not a {kind}: write vt.compare(one, other)")
     paths = [each.path if isinstance(each, RunLike) else Path(each) for each in runs]
     if len({path.resolve() for path in paths}) < max(len(paths), 2):
         raise InputError("a comparison needs two or more different runs: vitreous compare RUN OTHER")

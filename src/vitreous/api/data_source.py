@@ -21,6 +21,7 @@ from vitreous.data.sources import open_data, path_spec
 from vitreous.data.sources.manifests import path_column
 from vitreous.errors import InputError, cache_folder, writing_to
 from vitreous.models.stored import BadImage
+from vitreous.training.config import Tree
 from vitreous.whole_files import whole
 
 log = logging.getLogger(__name__)

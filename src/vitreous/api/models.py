@@ -12,6 +12,7 @@ from typing import Any
 from vitreous.api.arguments import (
     ImageSize,
     ModelLike,
+    RunLike,
     Settings,
     check_batch_size,
     is_fresh,
@@ -148,7 +149,7 @@ class Converted(Result):
 
 
 def convert(
-    source: str | Path,
+    source: str | Path | RunLike,
     destination: str | Path,
     *,
     format: str | None = None,
@@ -184,8 +185,9 @@ def convert(
     if not remote:
         check_free(path, "choose another path")
     format = format or ("google" if path.suffix == ".npz" else "vitreous")
-    check_weights(source, "convert")
-    model = open_model(source, format=source_format, **fields)
+    named = source.path if isinstance(source, RunLike) else source
+    check_weights(named, "convert")
+    model = open_model(named, format=source_format, **fields)
     if remote:
         address, difference = upload(model, str(destination), format=format, license=license, drop=drop)
         return Converted(address, format, tuple(drop), difference)

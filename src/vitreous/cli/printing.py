@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -34,12 +35,19 @@ def print_json(result: Mapping[str, object]) -> None:
 def print_wrong(
     failed: Mapping[str, str] | Sequence[Failure], damaged: Mapping[str, str] | Sequence[Failure] = ()
 ) -> int:
-    """Print a line on stderr for each image that could not be read, or of which a part is missing. The exit
-    code: 1 if any could not be read."""
+    """Print on stderr which images could not be read, or lack a part: of each reason a few of them, and how
+    many more. The exit code: 1 if any could not be read."""
+    of_reason = defaultdict[str, list[str]](list)
     for wrong in (failed, damaged):
         named = wrong if isinstance(wrong, Mapping) else {each.path: each.reason for each in wrong}
         for path, reason in named.items():
-            print(printable(f"vitreous: {path}: {unreadable(reason)}"), file=sys.stderr)
+            of_reason[reason].append(path)
+    for reason, paths in of_reason.items():
+        lines = paths[:SHOWN]
+        if len(paths) > SHOWN:
+            lines.append(said("... {count} more", count=len(paths) - SHOWN))
+        for line in lines:
+            print(printable(f"vitreous: {line}: {unreadable(reason)}"), file=sys.stderr)
     return 1 if failed else 0
 
 

@@ -3,7 +3,6 @@ files that it writes."""
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -16,7 +15,7 @@ from pydantic_core import to_json
 
 from vitreous.errors import InputError, LazyModule, check_free, require_packages, writing_to
 from vitreous.results import Answer, Result, percent, scalars
-from vitreous.whole_files import folder_for, whole
+from vitreous.whole_files import folder_for, whole, write_rows
 
 if TYPE_CHECKING:
     import pyarrow
@@ -245,13 +244,17 @@ def write_answers(answers: Iterable[Answer], path: Path) -> None:
 
 def write_csv(rows: Iterable[Mapping[str, object]], path: Path) -> None:
     """Write the rows of a CSV, whose columns are those of the first one."""
-    with path.open("w", encoding="utf-8", newline="") as file:
-        table: csv.DictWriter[str] | None = None
+
+    def lines() -> Iterator[Sequence[object]]:
+        header: list[str] = []
         for row in map(answer_columns, rows):
-            if table is None:
-                table = csv.DictWriter(file, list(row))
-                table.writeheader()
-            table.writerow(row)
+            if not header:
+                header = list(row)
+                yield header
+            yield [row.get(name) for name in header]
+
+    with path.open("w", encoding="utf-8", newline="") as file:
+        write_rows(file, lines())
 
 
 def write_json_lines(rows: Iterable[Mapping[str, object]], path: Path) -> None:

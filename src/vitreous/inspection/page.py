@@ -45,6 +45,11 @@ def text_of(environment: Environment, name: str) -> Markup:
     return Markup(text.removesuffix("\n"))
 
 
+# A page carries all that it needs in itself, and loads nothing.
+POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; "
+    "worker-src blob:; base-uri 'none'; form-action 'none'"
+)
 OPTIONS: Any = {"undefined": StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
 LOADER = PackageLoader("vitreous.inspection", "templates")
 TEMPLATES = Environment(loader=LOADER, autoescape=True, **OPTIONS)
@@ -56,6 +61,7 @@ TEMPLATES.globals |= {
     "words": words,
     "language": CURRENT.get,
     "text_of": text_of,
+    "policy": POLICY,
 }
 HTML: Any = TEMPLATES.get_template("parts.html.j2").module  # its macros are functions
 

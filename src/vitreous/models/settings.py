@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from vitreous.errors import InputError, nearest
 
@@ -27,10 +28,47 @@ def explain(error: ValidationError, where: str, model: type[BaseModel] | None = 
         return f"unknown setting {path}"
     if first["type"] == "union_tag_invalid":
         return f"{path}: unknown kind {first['ctx']['tag']!r}: choose from {first['ctx']['expected_tags']}"
-    message = first["msg"].removeprefix("Value error, ")
-    if first["type"] in ("tuple_type", "list_type"):
-        message = f"{first['input']!r} is not a list: write it in brackets, as in [0.3, 1.0]"
+    message = sentence_of(first)
+    if first["type"] in WANTED and (meaning := description_of(names, model)):
+        message += f" ({meaning})"
     return f"{path}: {message}" if first["loc"] else message
+
+
+def description_of(names: Sequence[str], model: type[BaseModel] | None) -> str | None:
+    """Return what a setting means, as its declaration says it."""
+    models, meaning = [model] if model else [], None
+    for name in names:
+        inside = [each.model_fields[name] for each in models if name in each.model_fields]
+        meaning = inside[0].description if inside else None
+        models = [kind for each in inside for kind in nested(each.annotation)]
+    return meaning
+
+
+# What a setting should be, by the types of mistakes that pydantic tells apart; and how a value is bounded.
+WANTED = {
+    "string_type": "a text",
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing", "finite_number"), "a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
+    **dict.fromkeys(("tuple_type", "list_type"), "a list: write it in brackets, as in [0.3, 1.0]"),
+    **dict.fromkeys(("model_type", "model_attributes_type", "dict_type"), "a group of settings"),
+}
+BOUNDS = {"greater_than": "gt", "greater_than_equal": "ge", "less_than": "lt", "less_than_equal": "le"}
+BOUND = {"gt": "above", "ge": "at least", "lt": "below", "le": "at most"}
+
+
+def sentence_of(mistake: ErrorDetails) -> str:
+    """Return what is wrong with a value, as this project says it."""
+    kind, value, context = mistake["type"], mistake["input"], mistake.get("ctx", {})
+    if kind in WANTED:
+        return f"{value!r} is not {WANTED[kind]}"
+    if kind in BOUNDS:
+        return f"{value!r} is out of range: write a value {BOUND[BOUNDS[kind]]} {context[BOUNDS[kind]]:g}"
+    if kind == "literal_error":
+        return f"{value!r} is unknown: choose from {context['expected']}"
+    if kind == "missing":
+        return "it is missing: add it"
+    return mistake["msg"].removeprefix("Value error, ")
 
 
 def names_and_kind(
