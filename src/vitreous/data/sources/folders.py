@@ -333,29 +333,14 @@ def folder_findings(
 ) -> Iterator[Finding]:
     """Yield what was left out of a folder, and what is odd about its class folders. empty: those of them that
     hold no image; links: those that lead to images which have a class."""
-    unreadable: list[str] = []
-    foreign: list[str] = []
-    loops: list[str] = []
-    hidden: list[str] = []
-    special: list[str] = []
-    bare: list[str] = []
-    videos: list[str] = []
-    for path in skipped:
-        name = os.path.join(root, os.fsdecode(path))
-        if is_unreadable(name, VIDEOS):
-            videos.append(name)
-        if "." not in os.path.basename(name) and not name.endswith("/"):
-            bare.append(name)
-        if is_unreadable(name):
-            unreadable.append(name)
-        if is_unreadable(name, FOREIGN):
-            foreign.append(name)
-        if name.endswith("/"):
-            loops.append(name)
-        if os.path.basename(name).startswith("."):
-            hidden.append(name)
-        if os.path.exists(name) and not (os.path.isfile(name) or os.path.isdir(name)):
-            special.append(name)
+    names = [os.path.join(root, os.fsdecode(path)) for path in skipped]
+    unreadable, foreign, videos = (
+        [name for name in names if is_unreadable(name, formats)] for formats in (UNREADABLE, FOREIGN, VIDEOS)
+    )
+    bare = [name for name in names if "." not in os.path.basename(name) and not name.endswith("/")]
+    loops = [name for name in names if name.endswith("/")]
+    hidden = [name for name in names if os.path.basename(name).startswith(".")]
+    special = [n for n in names if os.path.exists(n) and not (os.path.isfile(n) or os.path.isdir(n))]
     formats = endings(unreadable)
     yield from finding("format", unreadable, formats=formats, install=INSTALL, severity="warning")
     yield from finding("other format", foreign, formats=endings(foreign), severity="warning")
@@ -371,15 +356,11 @@ def folder_findings(
     several = [str(root / name) for name in classes if forms[same_name(name)] > 1]
     yield from finding("forms", several, severity="warning")
 
-    system: list[str] = []
-    loose: list[str] = []
     with os.scandir(root) as entries:
-        for entry in entries:
-            name = entry.name.lower()
-            if name in SYSTEM:
-                system.append(entry.path)
-            if name.endswith((*EXTENSIONS, *UNREADABLE)) and name[0] != ".":
-                loose.append(entry.path)
+        beside = {entry.path: entry.name.lower() for entry in entries}
+    system = [path for path, name in beside.items() if name in SYSTEM]
+    images = [path for path, name in beside.items() if name.endswith((*EXTENSIONS, *UNREADABLE))]
+    loose = [path for path in images if beside[path][0] != "."]
     yield from finding("system", system, severity="note")
     yield from finding("loose", loose, severity="warning")
 

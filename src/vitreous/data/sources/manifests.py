@@ -21,7 +21,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,7 +73,8 @@ class Table(NamedTuple):
 
 class ManifestRows(NamedTuple):
     """A manifest's columns, of equal length; splits, groups and times are empty if there is no such column.
-    lines: where each row is in the file, in words. classes: of which `labels` are made, one column each."""
+    lines: where each row is in the file, in words. shown: the classes of each image, where each class has a
+    column, and `labels` are empty."""
 
     paths: list[str]
     labels: list[str]
@@ -81,7 +82,7 @@ class ManifestRows(NamedTuple):
     groups: list[str]
     times: list[str]
     lines: list[str]
-    classes: tuple[str, ...] = ()
+    shown: list[list[str]] | None = None
     findings: tuple[Finding, ...] = ()
 
 
@@ -149,26 +150,22 @@ def read_manifest(
             f"{path} has no column 'label' (it has: {', '.join(table.header)}): name that of the labels, or "
             "several of 0 and 1, in data.form.label_column"
         )
-    texts, classes = table.column(chosen[0] if chosen else None), tuple[str, ...]()
-    findings = tuple[Finding, ...]()
+    read: dict[str, Any] = {"file": path.name, "paths": paths, "severity": "note"}
+    shown, findings = None, list[Finding]()
     if len(chosen) > 1:
-        texts, classes = of_zeros_and_ones(table, chosen, path), tuple(chosen)
-        findings = tuple(
-            finding("columns.several", found=1, severity="note", file=path.name, paths=paths, classes=chosen)
-        )
+        shown = of_zeros_and_ones(table, chosen, path)
+        findings += finding("columns.several", classes=chosen, **read)
     elif chosen and (paths.lower(), chosen[0].lower()) != ("path", "label"):
-        findings = tuple(
-            finding("columns", found=1, severity="note", file=path.name, paths=paths, labels=chosen[0])
-        )
+        findings += finding("columns", labels=chosen[0], **read)
     return ManifestRows(
         paths=table.column(paths),
-        labels=texts,
+        labels=table.column(chosen[0]) if len(chosen) == 1 else [""] * len(table.lines),
         splits=table.column("split"),
         groups=table.column(group_by),
         times=table.column(time),
         lines=list(table.lines),
-        classes=classes,
-        findings=findings,
+        shown=shown,
+        findings=tuple(findings),
     )
 
 
@@ -250,19 +247,19 @@ def label_columns(table: Table, others: Sequence[str], name: str | None = None) 
     return binary if len(binary) > 1 and len(binary) == len(others) else []
 
 
-def of_zeros_and_ones(table: Table, classes: Sequence[str], path: Path) -> list[str]:
-    """Return the labels of images of which each class has a column, with | between them. Raises InputError: a
-    column has other values."""
-    columns = [[text.lower() for text in table.column(name)] for name in classes]
-    for name, column in zip(classes, columns, strict=True):
-        for where, text in zip(table.lines, column, strict=True):
-            if text not in ON and text not in OFF:
+def of_zeros_and_ones(table: Table, classes: Sequence[str], path: Path) -> list[list[str]]:
+    """Return the classes of each image, of which each has a column. Raises InputError for other values."""
+    shown: list[list[str]] = [[] for _ in table.lines]
+    for name in classes:
+        for where, names, text in zip(table.lines, shown, table.column(name), strict=True):
+            if text.lower() in ON:
+                names.append(name)
+            elif text.lower() not in OFF:
                 raise InputError(
                     f"{where} of {path} has {text!r} in the column {name!r} of a class: write 1 where the "
                     "image shows it, and 0 where it does not"
                 )
-    rows = zip(*columns, strict=True)
-    return ["|".join(name for name, text in zip(classes, row, strict=True) if text in ON) for row in rows]
+    return shown
 
 
 def read_table(path: Path) -> Table:
@@ -393,8 +390,10 @@ def text_of(value: object, where: str) -> str:
 def manifest_labels(rows: ManifestRows, separator: str, path: Path) -> Targets:
     """Return the targets: classes where every image has one plain label, else several labels.
     Raises InputError: the labels are not classes, or there is a single one."""
-    if rows.classes:
-        return binary_targets(rows, path)
+    if rows.shown is not None:
+        if all(len(names) == 1 for names in rows.shown):
+            return named_targets([name for [name] in rows.shown], str(path))
+        return named_targets([dict.fromkeys(names, 1.0) for names in rows.shown], str(path))
     refuse_numbers(rows.labels, str(path))
     parts: list[str] = []
     for text in rows.labels:
@@ -421,17 +420,6 @@ def manifest_labels(rows: ManifestRows, separator: str, path: Path) -> Targets:
     for each in targets.classes:
         check_utf8(each, "the class")
     return targets
-
-
-def binary_targets(rows: ManifestRows, path: Path) -> Targets:
-    """Return the targets of a manifest with a column for each class: classes where every image has one, else
-    several labels."""
-    shown = [text.split("|") if text else [] for text in rows.labels]
-    if all(len(names) == 1 for names in shown):
-        return named_targets(rows.labels, str(path))
-    return named_targets(
-        [dict.fromkeys(names, 1.0) for names in shown], str(path), tuple(sorted(rows.classes))
-    )
 
 
 def read_times(rows: ManifestRows, path: Path) -> NDArray[np.float64]:
