@@ -19,7 +19,7 @@ from vitreous.checkpoints.download import encoder_names
 from vitreous.checkpoints.hub_encoders import Encoder, cached_encoders, reachable_encoder
 from vitreous.checkpoints.installed_encoders import installed_encoder_names
 from vitreous.data.dataset import Splits
-from vitreous.errors import InputError, check_free, check_utf8
+from vitreous.errors import InputError, check_utf8
 from vitreous.evaluation.measures import Outputs
 from vitreous.languages.terminal import said, said_time
 from vitreous.models.settings import set_leaf
@@ -54,7 +54,7 @@ from vitreous.training.clock import Clock
 from vitreous.training.config import RunConfig, length_of, within
 from vitreous.training.distributed import ALONE, World
 from vitreous.training.initial_model import checkpoint
-from vitreous.training.run import Run, default_path, otherwise, with_training
+from vitreous.training.run import Run, check_free_for_run, default_path, with_training
 from vitreous.training.trainer import NotFinite
 
 
@@ -147,7 +147,7 @@ def plan_by_trials(
     decided: tuple[Training, str | None, tuple[str, ...]] | None = None
     if world.first:
         if out is not None and kept is None:  # before minutes are spent on it
-            check_free(out, otherwise(out, "train"))
+            check_free_for_run(out, "train")
             check_utf8(str(out), "`out`")
         options = {"offline": offline, "given": given}
         plan = replace(plan, findings=examined(plan.task, plan.data, tell))
