@@ -46,7 +46,7 @@ def text_of(environment: Environment, name: str) -> Markup:
 
 
 # A page carries all that it needs in itself, and loads nothing.
-POLICY = (
+POLICY = Markup(
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; "
     "worker-src blob:; base-uri 'none'; form-action 'none'"
 )
