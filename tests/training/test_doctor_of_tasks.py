@@ -60,7 +60,8 @@ def segmentation(tmp_path: Path) -> Run:
     for name in ("images", "masks"):
         (folder / name).mkdir(parents=True)
         for number in range(6):
-            pixels = np.full((8, 8), number % 2, dtype=np.uint8) * (100 if name == "images" else 1)
+            pixels = np.full((8, 8), number % 2, dtype=np.uint8)
+            pixels = pixels * 100 + np.uint8(number) if name == "images" else pixels  # no two are equal
             Image.fromarray(pixels).save(folder / name / f"{number}.png")
     config = SegmenterConfig(**SMALL, num_classes=2)
     run = Run.create(

@@ -29,6 +29,7 @@ IMBALANCE = 10  # times as many images in the largest class as in the smallest
 FEW = 10  # images of a class
 OTHER_CLASSES = 0.4  # of the held-out part, in classes that the training part shows less often
 LEAKED = 0.005  # of the held-out images
+SMALL = 32  # pixels of the shorter side: smaller images that look alike need not be copies
 TINY = 0.25  # of the median shorter side
 NEIGHBORS = 10
 AGREEING = 9  # of those, of one other class, make a label suspect
@@ -75,7 +76,8 @@ class Action(NamedTuple):
 def collect(splits: Splits, *, workers: int | None = None) -> Evidence:
     """Look at every image."""
     seen = survey_images(named_parts(*splits[:3]), workers=workers)
-    return Evidence(splits, seen, image_pairs(seen.images, seen.likeness, seen.rows), suspects(seen))
+    pairs = image_pairs(seen.images, seen.likeness, seen.rows, small=is_small(splits))
+    return Evidence(splits, seen, pairs, suspects(seen))
 
 
 def report_of(evidence: Evidence) -> DataReport:
@@ -100,10 +102,16 @@ def data_findings(splits: Splits, evidence: Evidence | None = None) -> Iterator[
         unlike = [evidence.survey.images.name(each.image) for each in evidence.suspects]
         yield from finding("suspect-label", unlike, severity="note")
     else:
-        yield from pair_findings(images, image_pairs(images, *likeness_of(images)), "labels")
+        pairs = image_pairs(images, *likeness_of(images), small=is_small(splits))
+        yield from pair_findings(images, pairs, "labels")
     if not any(each.kind == "own labels" for each in of_labels):  # else each text is a class of its own
         few = [f"{name}: {count}" for name, count in counts.items() if 0 < count < FEW]
         yield from finding("few", few, least=FEW, severity="warning")
+
+
+def is_small(splits: Splits) -> bool:
+    """Return whether images are too small to distinguish copies from others."""
+    return min(splits.summary.height, splits.summary.width) < SMALL
 
 
 def class_counts(classes: Sequence[str], images: Numbered) -> dict[str, int]:
@@ -260,18 +268,21 @@ def imbalance(counts: Mapping[str, int]) -> Iterator[Finding]:
         )
 
 
-def image_pairs(images: Numbered, likeness: Likeness, rows: NDArray[np.int64]) -> Pairs:
+def image_pairs(
+    images: Numbered, likeness: Likeness, rows: NDArray[np.int64], *, small: bool = False
+) -> Pairs:
     """Return the pairs of images that are the same, or nearly, by kind of finding. Each image of a group is
     paired with the first one of the group's last part, so that whichever leaks into that part is in a pair.
 
     Args:
         rows: the numbers of the images in `likeness`.
+        small: whether only equal ones can be distinguished from others.
     """
     part_of = np.repeat(np.arange(len(images.parts)), np.diff(images.starts))
     first_of = np.arange(len(images))  # of each image, the one of its equals that is compared with others
 
     def paired(group: Sequence[int]) -> Iterator[tuple[int, int]]:
-        first = max(group, key=lambda image: int(part_of[image]))
+        first = max(group, key=lambda image: int(part_of[image]), default=-1)
         for image in group:
             if image != first:
                 yield min(first, image), max(first, image)
@@ -288,6 +299,8 @@ def image_pairs(images: Numbered, likeness: Likeness, rows: NDArray[np.int64]) -
             if same_part and same_label:
                 pairs["duplicate"].append((one, two))
         first_of[group] = max(group, key=lambda image: int(part_of[image]))
+    if small:
+        return pairs
     alone = np.flatnonzero(first_of == np.arange(len(images)))
     for members in members_of_classes(likeness.copies[rows][alone]):
         for one, two in paired(alone[members].tolist()):
@@ -332,8 +345,10 @@ def image_findings(seen: DataSurvey, labels: str, pairs: Pairs | None = None) ->
     yield from finding("damaged", sorted(seen.bad.damaged), severity="warning")
     if not len(seen.images):
         return
-    found = image_pairs(seen.images, seen.likeness, seen.rows) if pairs is None else pairs
-    yield from pair_findings(seen.images, found, labels)
+    if pairs is None:
+        small = bool(np.median(seen.sizes.min(axis=1)) < SMALL)
+        pairs = image_pairs(seen.images, seen.likeness, seen.rows, small=small)
+    yield from pair_findings(seen.images, pairs, labels)
 
     def named(chosen: NDArray[np.bool_]) -> list[str]:
         return [seen.images.name(number) for number in np.flatnonzero(chosen).tolist()]
