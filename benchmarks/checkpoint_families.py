@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from peers import declare_all
 from record import write_results
 from safetensors.torch import load_file
 from torch import Tensor
@@ -67,8 +68,8 @@ PEER_CASES: dict[tuple[str, str], tuple[str, ...]] = {
     ("Perception Encoder", "timm"): ("timm-pe-core", "timm-pe-lang"),
     ("EVA, EVA-02", "timm"): ("timm-eva02", "timm-eva02-post-norm"),
     ("RoPE-ViT", "timm"): ("timm-rope-mixed",),
-    ("BEiT, BEiT v2", "huggingface"): ("beit", "beit-pretrained"),
-    ("BEiT, BEiT v2", "timm"): ("timm-beit", "timm-beit-shared"),
+    ("BEiT, BEiT v2", "huggingface"): ("beit", "beit-pretrained", "beit-absolute"),
+    ("BEiT, BEiT v2", "timm"): ("timm-beit", "timm-beit-shared", "timm-beit-absolute"),
     ("data2vec", "huggingface"): ("data2vec",),
     ("AIMv2", "aimv2"): ("aimv2", "aimv2-native"),
     ("AIMv2", "timm"): ("timm-aimv2",),
@@ -147,7 +148,7 @@ def whole_mae(peers: ModuleType, tests: ModuleType, format: str) -> dict[str, An
     if format == "timm":
         folder = TESTS / "data" / "families" / "mae"
         expected = load_file(folder / "expected.safetensors")["prediction"]
-        mae: Any = vt.load(folder / "model.pth", **tests.GIVEN["mae"] | tests.WHOLE)
+        mae: Any = vt.MAE.load(folder / "model.pth", **tests.GIVEN["mae"] | tests.WHOLE)
     else:
         decoder = {"decoder_hidden_size": 8, "decoder_num_hidden_layers": 1, "decoder_intermediate_size": 16}
         sizes = peers.SIZED | decoder | {"decoder_num_attention_heads": 2}
@@ -377,6 +378,7 @@ def naflex(tests: ModuleType, peers: ModuleType) -> dict[str, Any]:
 @torch.no_grad()
 def measured(only: str | None = None) -> dict[str, dict[str, dict[str, Any]]]:
     """Every family and format, with the largest difference of its cases."""
+    declare_all()
     logging.disable(logging.WARNING)  # what the files leave open is given or known
     peers = program(TESTS / "peer_families.py")
     golden = program(ROOT / "tests" / "golden" / "test_checkpoints.py").CASES

@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypedDict, TypeVar
 
 import torch
+from einops import rearrange
 from pydantic import BaseModel
 from torch import Tensor, nn
 
 from vitreous.checkpoints.facts import Documents, Facts, whole_number_of
 from vitreous.checkpoints.files import File
 from vitreous.checkpoints.source import Source
+from vitreous.checkpoints.tensors import Entry
 from vitreous.checkpoints.training_facts import plain_facts
 from vitreous.checkpoints.weights import Row, meta_model
 from vitreous.errors import InputError, nearest
@@ -124,7 +126,6 @@ class Format:
         check: a function (file, known) that raises an InputError where config.json names a model of this
             codebase that is not read; with `known` also where it names one that is not known.
         sidecars: names of files beside the weights that describe a model, and that no other format reads.
-        typical: fields of a model that it is made for, where they are not those of the paper's.
         unsaid: fields that its files do not tell and that the reader must be given; `bare_unsaid` likewise.
     """
 
@@ -143,7 +144,6 @@ class Format:
     gather: Callable[[Documents, Source], Facts] = plain_facts
     module_facts: Callable[[nn.Module], dict[str, object] | None] | None = None
     sidecars: tuple[str, ...] = ()
-    typical: Mapping[str, object] = field(default_factory=dict)
     unsaid: tuple[str, ...] = ()
     bare_unsaid: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
@@ -392,6 +392,29 @@ def image_size_of(
         f"images of {square[0]}x{square[1]}, a square of patches (or pass stored_image_size=)"
     )
     return square
+
+
+def flat_patch_size(source: Source, patch_dim: int, channels: int) -> tuple[int, int]:
+    """The sides of a flat patch of `patch_dim` numbers: a square, unless the user says otherwise."""
+    p, q = as_pair(source.specified.get("patch_size")) or (0, 0)
+    if p * q * channels == patch_dim:
+        return p, q
+    side = isqrt(patch_dim // channels)
+    if side * side * channels != patch_dim or not side:
+        raise InputError(
+            f"{source.where}: a patch of {patch_dim} numbers is not a square of {channels} channels: pass "
+            "patch_size=(rows, columns), or channels="
+        )
+    return side, side
+
+
+def kernel_of(flat: Entry, channels: int, patch: tuple[int, int]) -> Entry:
+    """A projection of flat patches (row, column, channel) as a convolution."""
+
+    def read() -> Tensor:
+        return rearrange(flat.read(), "D (p q C) -> D C p q", p=patch[0], q=patch[1])
+
+    return Entry((flat.shape[0], channels, *patch), read)
 
 
 def grid_of(size: tuple[int, int], patch: tuple[int, int], stride: int) -> tuple[int, int]:

@@ -225,15 +225,6 @@ def write_aimv2(model: Model, path: Path) -> None:
 
 AIMV2 = Format(
     name="aimv2",
-    typical={
-        "norm_kind": "rms",
-        "qkv_bias": False,
-        "class_token": False,
-        "pooling": "mean",
-        "mlp": "swiglu",
-        "num_classes": None,
-        "stem": {"kind": "patch", "form": "linear", "norm_after": True},
-    },
     about="transformers' Aimv2VisionModel: apple's AIMv2",
     entries=(("model_type", "aimv2_vision_model"), ("model_type", "aimv2")),
     keys=(r"preprocessor\.patchifier\.proj\.weight",),

@@ -143,11 +143,6 @@ def write_dinov3(model: Model, path: Path) -> None:
 
 DINOV3 = Format(
     name="dinov3",
-    typical={
-        "norm_eps": 1e-5,
-        "num_classes": None,
-        "position": {"kind": "rotary-2d", "rotary": ROTARY},
-    },
     about="facebookresearch/dinov3: a state dict of the backbone",
     keys=(r"rope_embed\.periods", r"patch_embed\.proj\.weight"),
     read=read_dinov3,

@@ -228,7 +228,6 @@ def write_google(model: Model, path: Path) -> None:
 
 GOOGLE = Format(
     name="google",
-    typical={"mlp": "gelu_tanh"},
     about="google-research/vision_transformer and big_vision: .npz, hybrids and two-tower files too",
     keys=(rf"({'|'.join(PREFIXES)})(embedding|conv_root)/kernel",),
     read=read_google,

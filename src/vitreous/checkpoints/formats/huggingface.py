@@ -7,9 +7,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from math import isqrt, prod
+from math import isqrt
 
-from einops import rearrange
 from torch import Tensor
 
 from vitreous.checkpoints.facts import Statements, whole_number_of
@@ -21,6 +20,7 @@ from vitreous.checkpoints.format import (
     asked_image_size,
     configured,
     image_size_of,
+    kernel_of,
     shape_fields,
     tokens_and_positions,
 )
@@ -35,7 +35,7 @@ from vitreous.checkpoints.formats.huggingface_preprocessing import (
 )
 from vitreous.checkpoints.formats.relative_bias import bias_fields, bias_rows
 from vitreous.checkpoints.source import Source
-from vitreous.checkpoints.tensors import Entry, Tensors
+from vitreous.checkpoints.tensors import Tensors
 from vitreous.checkpoints.weights import (
     Row,
     converted,
@@ -144,15 +144,13 @@ def of_one_size(source: Source) -> Source:
         return source
     channels = whole_number_of(source.facts.model.get("num_channels", 3), f"{source.where}: num_channels")
     patch, side = isqrt(source.size(patches, 1, ndim=2) // channels), isqrt(source.positions(positions))
-    shape = (source.size(patches, 0, ndim=2), channels, patch, patch)
-    if prod(shape) != prod(source.shape(patches)) or side**2 != source.positions(positions):
+    if channels * patch**2 != source.size(patches, 1, ndim=2) or side**2 != source.positions(positions):
         raise InputError(f"{source.where}: its patches or its table of positions are not square")
     if "image_size" not in source.specified:
         source.assumed.append(
             f"images of {side * patch}x{side * patch}, one size for all (or pass image_size=)"
         )
-    flat = source.tensors.entries[patches]
-    kernel = Entry(shape, lambda: rearrange(flat.read(), "D (p q C) -> D C p q", p=patch, q=patch))
+    kernel = kernel_of(source.tensors.entries[patches], channels, (patch, patch))
     # the table is square, whatever size is asked for
     answers = {name: value for name, value in source.answers.items() if name != "image_size"}
     model = Statements({**source.facts.model, "image_size": side * patch}, source.where)

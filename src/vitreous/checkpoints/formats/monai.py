@@ -5,13 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from einops import rearrange
-from torch import Tensor
-
-from vitreous.checkpoints.format import Format, Spec, as_pair, given_number
+from vitreous.checkpoints.format import Format, Spec, flat_patch_size, given_number, kernel_of
 from vitreous.checkpoints.formats.timm import read_timm
 from vitreous.checkpoints.source import Source
-from vitreous.checkpoints.tensors import Entry, Tensors
+from vitreous.checkpoints.tensors import Tensors
 from vitreous.errors import InputError
 
 NAMES = {
@@ -34,22 +31,10 @@ def read_monai(source: Source) -> Spec:
     if axes == 5:
         raise InputError(f"{source.where}: this ViT of MONAI takes volumes (spatial_dims=3), not images")
     if axes == 2:  # flat patches (row, column, channel)
-        width, size = source.shape(PATCHES)
         channels = given_number(source, "channels", 3)
-        p, q = as_pair(source.specified.get("patch_size")) or (0, 0)
-        side = round((size / channels) ** 0.5)
-        p, q = (p, q) if p else (side, side)
-        if p * q * channels != size:
-            raise InputError(
-                f"{source.where}: patches of {size} numbers: pass channels= and patch_size=, as it was made"
-            )
-        flat = source.tensors.entries[PATCHES]
-
-        def kernel() -> Tensor:
-            return rearrange(flat.read(), "D (p q C) -> D C p q", p=p, q=q)
-
-        entries = source.tensors.entries | {PATCHES: Entry((width, channels, p, q), kernel)}
-        source = replace(source, tensors=Tensors(entries))
+        patch = flat_patch_size(source, source.shape(PATCHES)[1], channels)
+        kernel = kernel_of(source.tensors.entries[PATCHES], channels, patch)
+        source = replace(source, tensors=Tensors(source.tensors.entries | {PATCHES: kernel}))
     pooling = "class" if "cls_token" in source.tensors else "mean"
     stated = {"norm_eps": 1e-5, "mlp": "gelu", "pooling": pooling}
     return read_timm(source.stating(stated), "images in -1 ... 1", resize="squash")

@@ -174,7 +174,6 @@ def write_open_clip(model: Model, path: Path) -> None:
 
 OPEN_CLIP = Format(
     name="open-clip",
-    typical={"norm_eps": 1e-5, "extra_norms": ("tokens",)},
     about="the image tower of OpenAI's CLIP and of open_clip: a state dict or OpenAI's archive",
     keys=(r"visual\.conv1\.weight",),
     read=read_open_clip,

@@ -171,12 +171,6 @@ def write_radio(model: Model, path: Path) -> None:
 
 RADIO = Format(
     name="radio",
-    typical={
-        "num_classes": None,
-        "final_norm": "none",
-        "image_size": (32, 32),
-        "patch_size": (8, 8),
-    },
     about="transformers' RadioModel: nvidia's RADIO, at one size",
     entries=(("model_type", "radio"),),
     keys=(PATCHES.replace(".", r"\."), POSITIONS.replace(".", r"\.")),

@@ -88,7 +88,6 @@ def write_dinov2(model: Model, path: Path) -> None:
 
 DINOV2 = Format(
     name="dinov2",
-    typical={"num_classes": None},
     about="facebookresearch/dinov2: a state dict of the backbone",
     keys=("mask_token", r"patch_embed\.proj\.weight"),
     read=read_dinov2,
@@ -178,7 +177,6 @@ def write_frankzvit(model: Model, path: Path) -> None:
 
 FRANKZVIT = Format(
     name="frankzvit",
-    typical=FRANKZVIT_FIELDS,
     about="FrancescoSaverioZuppichini/ViT: a state dict",
     keys=(r"0\.cls_token", r"0\.positions"),
     read=read_frankzvit,

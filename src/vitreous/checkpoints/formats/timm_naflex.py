@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vitreous.checkpoints.canonicalize import ratio_for
 from vitreous.checkpoints.facts import whole_number_of
-from vitreous.checkpoints.format import as_pair
+from vitreous.checkpoints.format import as_pair, kernel_of
 from vitreous.checkpoints.resizing import SQUARE
 from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.tensors import Entry, Tensors
@@ -108,15 +108,6 @@ def used_size(source: Source, config: ViTConfig, described: Sequence[object]) ->
         "vitreous.NativeAspect)"
     )
     return None if size == config.image_size else size
-
-
-def kernel_of(flat: Entry, channels: int, patch: tuple[int, int]) -> Entry:
-    """A projection of flat patches (row, column, channel) as a convolution."""
-
-    def read() -> Tensor:
-        return rearrange(flat.read(), "D (p q C) -> D C p q", p=patch[0], q=patch[1])
-
-    return Entry((flat.shape[0], channels, *patch), read)
 
 
 def table_of(source: Source) -> tuple[int, int, Entry]:

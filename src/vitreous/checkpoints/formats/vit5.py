@@ -28,7 +28,7 @@ from vitreous.errors import InputError
 from vitreous.layers.rotary import decreasing
 from vitreous.models.config import ViTConfig
 from vitreous.models.model import Model
-from vitreous.models.names import REGISTER_TEMPERATURE, TEMPERATURE, VIT_5
+from vitreous.models.names import REGISTER_TEMPERATURE, TEMPERATURE
 from vitreous.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD
 
 PATCH_WAVES, REGISTER_WAVES = "blocks.{}.attn.rope.freqs", "blocks.{}.attn.rope_reg.freqs"
@@ -116,7 +116,6 @@ def write_vit5(model: Model, path: Path) -> None:
 
 VIT5 = Format(
     name="vit-5",
-    typical=VIT_5,
     about="wangf3014/ViT-5: a state dict",
     keys=(r"blocks\.0\.attn\.rope_reg\.freqs", "reg_token"),
     read=read_vit5,

@@ -7,7 +7,7 @@ tokens, no projection out of it.
 from __future__ import annotations
 
 import re
-from math import isqrt, sqrt
+from math import sqrt
 from pathlib import Path
 
 import torch
@@ -18,10 +18,10 @@ from vitreous.checkpoints.format import (
     POSITIONED,
     Format,
     Spec,
-    as_pair,
     asked_heads,
     asked_image_size,
     configured,
+    flat_patch_size,
     given_number,
     image_size_of,
     reading_as,
@@ -164,7 +164,7 @@ def read_vit_pytorch(source: Source) -> Spec:
     inner = source.size(f"{LAYER.format(0)}0.to_qkv.weight", 0, ndim=2) // 3
     heads = branches * asked_heads(source, inner // branches) if projected else 1
     channels = given_number(source, "channels", 3)
-    patch = patch_size(source, patch_dim, channels)
+    patch = flat_patch_size(source, patch_dim, channels)
     class_token, positioned = "cls_token" in source.tensors, True
     pooled_norm = "pooled_norm.weight" in source.tensors
     fields: dict[str, object] = {
@@ -202,20 +202,6 @@ def read_vit_pytorch(source: Source) -> Spec:
     return reading_as("vit-pytorch's examples", source, config, rows, interpolation="bilinear")
 
 
-def patch_size(source: Source, patch_dim: int, channels: int) -> tuple[int, int]:
-    """The sides of a patch of `patch_dim` numbers: a square, unless the user says otherwise."""
-    p, q = as_pair(source.specified.get("patch_size")) or (0, 0)
-    if p * q * channels == patch_dim:
-        return p, q
-    side = isqrt(patch_dim // channels)
-    if side * side * channels != patch_dim or not side:
-        raise InputError(
-            f"{source.where}: a patch of {patch_dim} numbers is not a square of {channels} channels: pass "
-            "patch_size=(rows, columns), or channels="
-        )
-    return side, side
-
-
 def write_vit_pytorch(model: Model, path: Path) -> None:
     """A state dict of a new release: SimpleViT where positions are computed, ViT otherwise."""
     simple = isinstance(model, ViT) and (model.config.position.kind, model.config.pooling.kind) == (
@@ -243,12 +229,6 @@ def write_vit_pytorch(model: Model, path: Path) -> None:
 
 VIT_PYTORCH = Format(
     name="vit-pytorch",
-    typical={
-        "norm_eps": 1e-5,
-        "qkv_bias": False,
-        "patch_size": (8, 8),
-        "stem": {"kind": "patch", "form": "linear", "norm_before": True, "norm_after": True},
-    },
     about="lucidrains/vit-pytorch: a state dict of ViT or SimpleViT",
     keys=(r"transformer\.layers\.0\.0\.(fn\.|fns\.0\.)?to_qkv\.weight", r"to_patch_embedding\.1\.weight"),
     read=read_vit_pytorch,
