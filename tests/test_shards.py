@@ -1,12 +1,14 @@
 """The slow tests in turns: each is in exactly one, and the turns take about the same time."""
 
+import ast
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from shards import PART, SECONDS, TURN, measured, parts, selected, shares, turns
+from shards import LEFT_OUT, PART, SECONDS, TURN, measured, parts, selected, shares, turns
 
 ROOT = Path(__file__).parents[1]
 KNOWN = {"a": 30.0, "b": 3 * PART, "c": 200.0, "d": 90.0}
@@ -46,7 +48,29 @@ def test_what_a_run_took_replaces_what_was_known_unless_it_failed() -> None:
     assert measured(reports, {"a": 30.0, "b": 1.0}) == {"a": 3.8, "b": 1.0}
 
 
-def test_known_times_are_of_files_that_exist() -> None:
+def test_every_slow_file_is_in_a_turn_or_left_out_with_a_reason() -> None:
     known = json.loads(SECONDS.read_text("utf-8"))
     assert list(known) == sorted(known)
-    assert not [file for file in known if not (ROOT / file).is_file()]
+    assert not known.keys() & LEFT_OUT.keys()
+    files = {path.relative_to(ROOT).as_posix(): path for path in (ROOT / "tests").rglob("test_*.py")}
+    slow = {file for file, path in files.items() if has_slow_tests(ast.parse(path.read_text("utf-8")))}
+    assert slow == known.keys() | LEFT_OUT.keys()
+
+
+def has_slow_tests(module: ast.Module) -> bool:
+    """Whether a file has tests for the turns: slow, or with a browser, and of no peers and no clock."""
+    whole = [each for each in module.body if isinstance(each, ast.Assign) and "pytestmark" in ast.dump(each)]
+    functions = {each.name: each for each in ast.walk(module) if isinstance(each, ast.FunctionDef)}
+
+    def marks(nodes: Sequence[ast.AST]) -> set[str]:
+        return {each.attr for node in nodes for each in ast.walk(node) if isinstance(each, ast.Attribute)}
+
+    def opens_pages(function: ast.FunctionDef, above: frozenset[str] = frozenset()) -> bool:
+        wanted = {each.arg for each in function.args.args} - above - {function.name}
+        return "browser" in wanted or any(
+            opens_pages(functions[each], above | wanted) for each in wanted & functions.keys()
+        )
+
+    tests = [each for name, each in functions.items() if name.startswith("test_")]
+    given = [(marks([*each.decorator_list, *whole]), opens_pages(each)) for each in tests]
+    return any(("slow" in found or opens) and not found & {"peers", "clock"} for found, opens in given)
