@@ -15,19 +15,44 @@ from importlib.util import find_spec
 from inspect import isfunction, signature
 from pathlib import Path
 from tempfile import gettempdir
-from typing import Any
+from typing import Any, ClassVar, Self
+
+
+class Param(str):
+    """A parameter of the Python API in the message of an `InputError`: f"change {Param('batch_size')}" says
+    `batch_size`, and --batch-size where a command is running. Whatever a user has written stays as it is."""
+
+    on_command_line: ClassVar[bool] = False
+    OPTIONS: ClassVar = {"settings": "--set", "source_format": "--from"}  # of other names
+    MARKED: ClassVar = re.compile("\ue0f0(\\w+)\ue0f1")  # compiled here: memory may be short later
+
+    def __new__(cls, name: str) -> Self:
+        return super().__new__(cls, f"\ue0f0{name}\ue0f1")
+
+    @classmethod
+    def said(cls, sentence: str) -> str:
+        """Return a sentence with its parameters as they are written here."""
+
+        def written(found: re.Match[str]) -> str:
+            if not cls.on_command_line:
+                return f"`{found[1]}`"
+            return cls.OPTIONS.get(found[1], "--" + found[1].replace("_", "-"))
+
+        return cls.MARKED.sub(written, sentence)
 
 
 class InputError(Exception):
-    """The user's input is wrong: the message says what, where, and what to do. Parameters of the Python API
-    are in backticks, `batch_size`; the command line writes --batch-size.
+    """The user's input is wrong: the message says what, where, and what to do; parameters are `Param`.
 
     The command line prints the message alone and exits with 2; it never shows a traceback for it.
     """
 
+    def __str__(self) -> str:
+        return Param.said(super().__str__())
+
 
 @contextmanager
-def writing_to(path: Path, advice: str = "choose another `out`") -> Iterator[None]:
+def writing_to(path: Path, advice: str = f"choose another {Param('out')}") -> Iterator[None]:
     """Raise InputError, with what to do, where `path` cannot be written or the disk is full."""
     try:
         yield
@@ -40,7 +65,7 @@ def writing_to(path: Path, advice: str = "choose another `out`") -> Iterator[Non
         raise InputError(f"cannot write {path}: {reason}; {advice}") from error
 
 
-def check_free(path: Path, advice: str = "choose another `out`") -> None:
+def check_free(path: Path, advice: str = f"choose another {Param('out')}") -> None:
     """Raise InputError where something would be overwritten; an empty folder is free."""
     with writing_to(path, advice):
         meant = Path(os.path.realpath(path))  # "new/.." is there once "new" is made

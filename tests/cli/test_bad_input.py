@@ -80,7 +80,7 @@ WRONG = {
     "another recipe than none": (["recipe", "--diff", "deit"], "vitreous recipe NAME --diff deit"),
     "odd size on the command line": (
         ["describe", "ViT-B/16", "--image-size", "222"],
-        "--set model.edge=pad",
+        "the setting model.edge=pad",
     ),
     "data of a variable that is not set": (["train", ""], "is a variable not set?"),
     "held-out data of a variable that is not set": (

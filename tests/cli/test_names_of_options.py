@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 import vitreous as vt
-from vitreous.cli import in_shell, run
+from vitreous.cli import run
+from vitreous.errors import InputError, Param
 
 SOURCE = Path(vt.__file__).parent
 
@@ -20,9 +21,30 @@ def test_a_sentence_has_the_words_of_whoever_reads_it(tmp_path: Path, capsys: py
     assert capsys.readouterr().err == "vitreous: --top 0 names no label: use 1 or more\n"
 
 
-def test_every_parameter_has_its_option() -> None:
-    sentence = "`settings` model.heads=3 or `source_format` timm: `batch_size` auto, `top`"
-    assert in_shell(sentence) == "--set model.heads=3 or --from timm: --batch-size auto, --top"
+def test_every_parameter_has_its_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    named = [Param(name) for name in ("settings", "source_format", "batch_size")]
+    error = InputError("{} model.heads=3 or {} timm: {} auto".format(*named))
+    assert str(error) == "`settings` model.heads=3 or `source_format` timm: `batch_size` auto"
+    monkeypatch.setattr(Param, "on_command_line", True)
+    assert str(error) == "--set model.heads=3 or --from timm: --batch-size auto"
+    assert str(InputError(f"within: {error}")) == f"within: {error}"
+
+
+def test_what_a_user_has_written_stays_as_it_is(capsys: pytest.CaptureFixture) -> None:
+    assert run(["describe", "my `cat` model.pth"]) == 2
+    assert "my `cat` model.pth" in capsys.readouterr().err
+    assert not Param.on_command_line
+
+
+def test_no_message_names_a_parameter_by_a_pattern() -> None:
+    found = []
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not (isinstance(node, ast.Call) and getattr(node.func, "id", "") == "InputError"):
+                continue
+            texts = [each.value for each in ast.walk(node) if isinstance(each, ast.Constant)]
+            found += [f"{path.name}: {text}" for text in texts if re.search("`[a-z_]+`", str(text))]
+    assert found == []
 
 
 def test_errors_outside_of_the_command_line_have_no_options() -> None:

@@ -17,7 +17,7 @@ from vitreous.api.arguments import progress_bar
 from vitreous.api.predictor import NO_ANSWER, Predictor
 from vitreous.data.image_parts import ImagePart, image_parts
 from vitreous.deployment.answers import WRONG, ParquetTables, table_of
-from vitreous.errors import InputError, LazyModule, require_packages, writing_to
+from vitreous.errors import InputError, LazyModule, Param, require_packages, writing_to
 from vitreous.outside import number_of_launcher
 from vitreous.whole_files import whole
 
@@ -64,10 +64,12 @@ def answer_parts(
     require_packages("pyarrow", extra="data", what=f"writing {folder}")
     if engine not in (None, "ray"):
         raise InputError(
-            f"`engine` {engine} is not known: the one engine is ray; leave it out to compute here"
+            f"{Param('engine')} {engine} is not known: the one engine is ray; leave it out to compute here"
         )
     if actors is not None and (engine is None or actors < 1):
-        raise InputError(f"`actors` {actors}: give a number from 1 on, together with `engine` ray")
+        raise InputError(
+            f"{Param('actors')} {actors}: give a number from 1 on, together with {Param('engine')} ray"
+        )
     folder = Path(folder)
     parts = image_parts(data)
     first = next(parts)
@@ -100,7 +102,7 @@ def by_ray(
     predictor: Predictor, parts: Iterable[ImagePart], folder: Path, actors: int | None
 ) -> Iterator[Answered]:
     """Answer parts by Ray Data: one model for each actor. Where one dies, another answers its part."""
-    require_packages("ray", extra="ray", what="`engine` ray")
+    require_packages("ray", extra="ray", what=f"{Param('engine')} ray")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     ray: Any = import_module("ray")
     ray.data = import_module("ray.data")
@@ -184,11 +186,11 @@ class PartWriter:
             stored = parquet.read_metadata(path)
             about = json.loads(stored.metadata[ABOUT])
         except (pyarrow.ArrowInvalid, KeyError, TypeError, ValueError):
-            raise InputError(f"{path} was not written by vitreous: choose another `out`") from None
+            raise InputError(f"{path} was not written by vitreous: choose another {Param('out')}") from None
         for what, now in (("model", self.key), ("data", part.key)):
             if about[what] != now:
                 other = (
                     "another model or other options" if what == "model" else "other images than DATA has now"
                 )
-                raise InputError(f"{path} has the answers of {other}: choose another `out`")
+                raise InputError(f"{path} has the answers of {other}: choose another {Param('out')}")
         return Answered(stored.num_rows, about["failed"], about.get("damaged", {}))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard, runtime_c
 from rich.console import Console
 from rich.progress import Progress
 
-from vitreous.errors import InputError
+from vitreous.errors import InputError, Param
 from vitreous.models.settings import set_leaf
 from vitreous.outside import local_path, read_text
 
@@ -89,7 +89,8 @@ def model_fields(tree: dict[str, Any], image_size: ImageSize | None) -> dict[str
     others = [name for name in tree if name != "model"]
     if others:
         raise InputError(
-            f"`settings` {others[0]} is none of the model's settings: write `settings` model.heads=12"
+            f"{Param('settings')} {others[0]} is none of the model's settings: write {Param('settings')} "
+            "model.heads=12"
         )
     return {**tree.get("model", {}), **({} if image_size is None else {"image_size": image_size})}
 
@@ -159,7 +160,9 @@ def threshold_of(model: ModelLike, threshold: Threshold | None) -> int | float |
         return read_thresholds(weights_folder(model), model_name(model))
     for each in threshold.values() if isinstance(threshold, Mapping) else (threshold,):
         if isinstance(each, str) or (each is not None and not 0 <= each <= 1):
-            raise InputError(f"`threshold` {each} is not a probability: give a number from 0 to 1, or best")
+            raise InputError(
+                f"{Param('threshold')} {each} is not a probability: give a number from 0 to 1, or best"
+            )
     return threshold  # type: ignore[return-value]
 
 

@@ -15,7 +15,7 @@ from vitreous.data.dataset import Splits
 from vitreous.data.examinations import DataReport, Diagnosis
 from vitreous.data.packing import Packed, Packing, pack
 from vitreous.data.sources import open_data
-from vitreous.errors import InputError, LazyModule, nearest, require_packages, utf8_name, writing_to
+from vitreous.errors import InputError, LazyModule, Param, nearest, require_packages, utf8_name, writing_to
 from vitreous.extensions import imported, tasks
 from vitreous.languages import speaking
 from vitreous.outside import local_path, read_regular, read_text
@@ -42,7 +42,7 @@ def doctor(subject: Any, *, settings: Settings | None = None) -> Diagnosis:
     path = getattr(subject, "path", subject)
     is_run = isinstance(path, str | Path) and (Path(path) / "config.toml").exists()
     if is_run and settings:
-        raise InputError(f"{path} is a run, which has its own settings: leave out `settings`")
+        raise InputError(f"{path} is a run, which has its own settings: leave out {Param('settings')}")
     findings = examine_run(Path(path)) if is_run else data_findings(opened("doctor", path, settings))
     subject = str(path) if isinstance(path, str | Path) else type(path).__name__
     return Diagnosis(tuple(findings), utf8_name(subject))
@@ -89,7 +89,9 @@ def check_data(
         raise InputError(f"unknown task {task!r}: {nearest(task, ['classification', *checks])}")
     elif report is not None or settings:
         name = "report" if report is not None else "settings"
-        raise InputError(f"`{name}` is for images and their classes, not for `task` {task}: leave it out")
+        raise InputError(
+            f"`{name}` is for images and their classes, not for {Param('task')} {task}: leave it out"
+        )
     else:
         found = checks[task](data_source(data) if is_frame(data) else data, workers=workers)
     return quarantined(found, data, Path(quarantine)) if quarantine is not None else found
@@ -100,15 +102,15 @@ def check_classes(
 ) -> DataReport:
     """Check images and their classes; write a page and the CSV of actions, if any. Raises InputError."""
     if page is not None:
-        require_packages("matplotlib", extra="train", what="data check `report`")
+        require_packages("matplotlib", extra="train", what=f"data check {Param('report')}")
         if page.suffix.lower() not in (".html", ".htm"):
-            raise InputError(f"`report` {page} is the name of a page: let it end with .html")
+            raise InputError(f"{Param('report')} {page} is the name of a page: let it end with .html")
         check_replaceable(page.with_suffix(".csv"), data, Action._fields, page)
     evidence = collect(splits := opened("data check", data, settings), workers=workers)
     found = report_of(evidence)
     if page is None:
         return found
-    with speaking(language), writing_to(page, "name another file for `report`"):
+    with speaking(language), writing_to(page, f"name another file for {Param('report')}"):
         page.parent.mkdir(parents=True, exist_ok=True)
         table = page.with_suffix(".csv")
         check_replaceable(table, data, Action._fields, page)  # it may be there since
@@ -122,12 +124,13 @@ def check_classes(
 def check_replaceable(table: Path, data: object, header: Sequence[str], page: Path) -> None:
     """Raise InputError where a page would replace one of another kind, which does not end with its table's
     hash; or a table DATA, a file that is not such a table, or one that was edited since its page."""
-    with writing_to(page, "name another file for `report`"):
+    with writing_to(page, f"name another file for {Param('report')}"):
         written = read_text(page, errors="replace")[-80:] if page.exists() else ""
         mark = re.search(r"<!-- ([0-9a-f]{64}) -->\s*$", written)
         if page.exists() and not mark:
             raise InputError(
-                f"`report` would replace {page}, which is not the page of such a report: name another file"
+                f"{Param('report')} would replace {page}, which is not the page of such a report: name "
+                "another file"
             )
         if not table.exists():
             return
@@ -136,11 +139,12 @@ def check_replaceable(table: Path, data: object, header: Sequence[str], page: Pa
         isinstance(data, str | Path) and Path(data).resolve() == table.resolve()
     ):
         raise InputError(
-            f"`report` would replace {table}, which is not the table of such a report: name another file"
+            f"{Param('report')} would replace {table}, which is not the table of such a report: name another "
+            "file"
         )
     if mark and mark[1] != checksum(table):
         raise InputError(
-            f"`report` would replace {table}, which was edited after its report: name another file"
+            f"{Param('report')} would replace {table}, which was edited after its report: name another file"
         )
 
 
@@ -175,11 +179,13 @@ def pack_data(
         InputError: values that do not fit together, or a folder that is not empty.
     """
     if size < 1 or per_shard < 1 or (quality is not None and not 1 <= quality <= 95):
-        raise InputError("`size` and `per_shard` count from 1, and `quality` goes from 1 to 95")
+        raise InputError(
+            f"{Param('size')} and {Param('per_shard')} count from 1, and {Param('quality')} goes from 1 to 95"
+        )
     if seed < 0:
-        raise InputError(f"`seed` {seed} is too low: use 0 or more")
+        raise InputError(f"{Param('seed')} {seed} is too low: use 0 or more")
     if raw and quality is not None:
-        raise InputError("`raw` writes no JPEGs: leave out `quality`, or `raw`")
+        raise InputError(f"{Param('raw')} writes no JPEGs: leave out {Param('quality')}, or {Param('raw')}")
     if isinstance(data, str | Path) and local_path(data).resolve() in Path(out).resolve().parents:
         raise InputError(f"{out} is in {data}, where it would be data: name another folder")
     packing = Packing(size=size, quality=quality or 90, raw=raw, per_shard=per_shard, workers=workers)

@@ -11,7 +11,7 @@ from vitreous.api.data_source import data_source
 from vitreous.api.model_source import computation
 from vitreous.checkpoints.loading import load
 from vitreous.data.dataset import ImageDataset
-from vitreous.errors import InputError, LazyModule, check_free, require_packages, writing_to
+from vitreous.errors import InputError, LazyModule, Param, check_free, require_packages, writing_to
 from vitreous.evaluation.comparison import ComparedRun, Comparison, compare_runs
 from vitreous.languages import speaking
 from vitreous.tasks import task_of_run
@@ -73,7 +73,9 @@ def compare(
                 "only runs of one task can be compared"
             )
     if data is not None and task.config.command == "pretrain":
-        raise InputError(f"`data` does not apply to runs of {task.name}, which have no answers: leave it out")
+        raise InputError(
+            f"{Param('data')} does not apply to runs of {task.name}, which have no answers: leave it out"
+        )
     page = Path(out or default_path(paths[0].name, Path("comparisons"), ".html"))
     check_free(page)
     source = None if data is None else data_source(data, task.about.targets)

@@ -34,7 +34,7 @@ from vitreous.deployment.export import (
 )
 from vitreous.deployment.export import export as write_export
 from vitreous.deployment.programs import check_weights, format_named
-from vitreous.errors import InputError, check_free, writing_to
+from vitreous.errors import InputError, Param, check_free, writing_to
 from vitreous.evaluation.calibration import calibrate_model, write_thresholds
 from vitreous.languages.terminal import said
 from vitreous.outside import local_path
@@ -103,7 +103,9 @@ def calibrate(
     if out is not None:
         check_free(folder)
     elif task_of(spec) is None or not (folder / "config.json").is_file():
-        raise InputError(f"{spec} cannot be changed in its place: name a folder for the model with `out`")
+        raise InputError(
+            f"{spec} cannot be changed in its place: name a folder for the model with {Param('out')}"
+        )
     answerer, held = open_classifier(spec, "probabilities", data, settings_tree(settings, config))
     with progress_bar("calibrating", progress) as advance:
         answerer = answerer.to(how["device"])
@@ -167,7 +169,8 @@ def export(
     calibrated = writer_of(format, precision, with_preprocessing).calibrated
     if data is not None and not calibrated:
         raise InputError(
-            f"`data` calibrates a lower precision, and has no effect on {format} in {precision}: leave it out"
+            f"{Param('data')} calibrates a lower precision, and has no effect on {format} in {precision}: "
+            "leave it out"
         )
     opened: Any = resolve_model(model, **fields)  # what cannot be exported is refused there
     samples: Sequence[Any] = ()

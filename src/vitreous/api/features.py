@@ -29,7 +29,7 @@ from vitreous.data.held_out import SPLIT
 from vitreous.data.image_list import Failure, ImageList, image_list
 from vitreous.data.sources import open_data
 from vitreous.deployment.answers import check_for_folder, is_folder
-from vitreous.errors import InputError, LazyModule, check_free, is_installed, writing_to
+from vitreous.errors import InputError, LazyModule, Param, check_free, is_installed, writing_to
 from vitreous.evaluation import probes
 from vitreous.evaluation.inference_precision import automatic_precision
 from vitreous.evaluation.probes import SHOTS, Probe, beside_baselines, check_draws
@@ -275,7 +275,8 @@ def data_of_run(model: ModelLike, settings: Settings) -> tuple[str, dict[str, ob
         return "digits", dict(settings)
     if not (task := task_of_run(Path(path))).about.has_classes:
         raise InputError(
-            f"{path} is a run of `task` {task.name}, whose data have no class for each image: name the data "
+            f"{path} is a run of {Param('task')} {task.name}, whose data have no class for each image: name "
+            "the data "
             "to probe it on"
         )
     trained = open_run(Path(path)).config

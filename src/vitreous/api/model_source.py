@@ -13,7 +13,7 @@ from vitreous.api.arguments import ModelLike, check_batch_size, check_whole, pat
 from vitreous.checkpoints.loading import load
 from vitreous.data.workers import loading_workers
 from vitreous.deployment.programs import is_program, open_image_model, open_program, substitute
-from vitreous.errors import InputError
+from vitreous.errors import InputError, Param
 from vitreous.evaluation.native_aspect import NativeAspect
 from vitreous.models.model import Runnable
 from vitreous.training.memory import keep_freed_memory
@@ -70,7 +70,7 @@ def native_aspect(model: ModelLike, patches: int, fields: Mapping[str, object]) 
     `resolve_model`; or it cannot."""
     check_whole("patches", patches)
     if patches < 1:
-        raise InputError(f"`patches` {patches} leaves nothing of an image: use 1 or more")
+        raise InputError(f"{Param('patches')} {patches} leaves nothing of an image: use 1 or more")
     return NativeAspect(resolve_model(model, **fields), patches=patches)
 
 

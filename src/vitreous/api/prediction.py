@@ -25,7 +25,7 @@ from vitreous.deployment.answers import (
     is_folder,
     write_answers,
 )
-from vitreous.errors import InputError, LazyModule
+from vitreous.errors import InputError, LazyModule, Param
 
 if TYPE_CHECKING:
     from vitreous.api import answer_parts, model_source
@@ -99,7 +99,9 @@ def predict(
     """
     if patches is not None:
         if tta:
-            raise InputError("`tta` changes images of one size: leave out `patches` or `tta`")
+            raise InputError(
+                f"{Param('tta')} changes images of one size: leave out {Param('patches')} or {Param('tta')}"
+            )
         fields = model_fields(settings_tree(settings, config), image_size)
         model = model_source.native_aspect(model, patches, fields)
         settings, config, image_size = None, None, None

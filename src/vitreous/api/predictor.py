@@ -27,7 +27,7 @@ from vitreous.data.image_list import ImageList, ImageRows, is_blank
 from vitreous.deployment.answers import WRONG, Columns, answered, filled
 from vitreous.deployment.programs import is_program, substitute
 from vitreous.deployment.torchless import TorchlessClassifier, open_torchless
-from vitreous.errors import InputError, LazyModule, nearest, utf8_name
+from vitreous.errors import InputError, LazyModule, Param, nearest, utf8_name
 from vitreous.models.stored import BadImage
 from vitreous.outside import local_path
 
@@ -124,7 +124,7 @@ class Predictor:
             raise InputError(f"output {output!r} has no option {unknown[0]}: {why}")
         check_whole("top", top := options.get("top"))
         if top is not None and top < 1:
-            raise InputError(f"`top` {top} names no label: use 1 or more")
+            raise InputError(f"{Param('top')} {top} names no label: use 1 or more")
         check_batch_size(batch_size)
         model, self.output = path_of_run(model), output
         if options.get("threshold") is not None:

@@ -9,7 +9,7 @@ from vitreous.api.arguments import ImageSize, ModelLike
 from vitreous.api.data_source import data_source
 from vitreous.api.run import Run, check_known, check_length
 from vitreous.api.training import TrainingOptions, normalized_options, run_settings, start_training
-from vitreous.errors import InputError, nearest
+from vitreous.errors import InputError, Param, nearest
 from vitreous.tasks import OBJECTIVES
 from vitreous.tasks.pretraining.rules import find_recipe, pretraining_recipe, recipe_names
 from vitreous.training.recipes import sourced
@@ -60,7 +60,9 @@ def pretrain(
     own = pretraining_recipe(recipe).config.task if recipe else OBJECTIVES[0]
     name = str(objective or tree.get("task", own))
     if recipe and name != own:
-        raise InputError(f"the recipe {recipe} is for `objective` {own}, not {name}: leave one of them out")
+        raise InputError(
+            f"the recipe {recipe} is for {Param('objective')} {own}, not {name}: leave one of them out"
+        )
     if name not in OBJECTIVES:
         raise InputError(f"unknown objective {name!r}: {nearest(name, OBJECTIVES)}")
     source = None if data is None else data_source(data, "unlabeled")

@@ -17,7 +17,7 @@ import torch
 
 from vitreous.api.arguments import progress_bar, say, silent
 from vitreous.checkpoints.runs import is_finished
-from vitreous.errors import InputError, LazyModule, nearest, own_warnings, printable, require_packages
+from vitreous.errors import InputError, LazyModule, Param, nearest, own_warnings, printable, require_packages
 from vitreous.evaluation.result import Evaluation
 from vitreous.languages import speaking
 from vitreous.languages.terminal import said
@@ -294,7 +294,8 @@ def check_shard(shard: bool | None) -> None:
     """Raise InputError where there are no processes to shard the weights over."""
     if shard and "TORCHELASTIC_RUN_ID" not in os.environ:
         raise InputError(
-            "`shard` spreads the weights over processes, and there is one: begin them with torchrun "
+            f"{Param('shard')} spreads the weights over processes, and there is one: begin them with "
+            "torchrun "
             "--nproc-per-node 2 -m vitreous ..., or leave it out"
         )
 
@@ -314,7 +315,7 @@ def check_length(**lengths: int | float | None) -> None:
         raise InputError(f"{given[0]} and {given[1]} both say how long: give one of them")
     minutes = lengths.get("minutes")
     if minutes is not None and not minutes > 0:
-        raise InputError(f"`minutes` {minutes:g} leaves no time to train: give a number above 0")
+        raise InputError(f"{Param('minutes')} {minutes:g} leaves no time to train: give a number above 0")
 
 
 @contextmanager
@@ -332,7 +333,7 @@ def resources(advice: Callable[[], str]) -> Iterator[None]:
         known = isinstance(error, MemoryError) or any(words in str(error) for words in NO_MEMORY)
         if known or free_bytes(torch.device("cpu")) < LEAST_MEMORY:
             raise InputError(
-                "the memory is too small for this: use `batch_size` auto, a smaller batch, "
+                f"the memory is too small for this: use {Param('batch_size')} auto, a smaller batch, "
                 f"training.machine.checkpointing=true or a smaller model; {advice()}"
             ) from error
         if not isinstance(error, OSError) or error.errno not in (*FULL, *REFUSED):

@@ -13,7 +13,7 @@ import torch
 from vitreous.api.arguments import ImageSize, ModelLike, Settings, path_of_run, say, settings_tree, silent
 from vitreous.api.data_source import data_source
 from vitreous.api.run import GivenCallbacks, Run, check_length, check_shard, train_in_processes
-from vitreous.errors import InputError, LazyModule
+from vitreous.errors import InputError, LazyModule, Param
 from vitreous.models.settings import set_leaf
 from vitreous.tasks import task_named
 from vitreous.tasks.openness import TRY, is_open
@@ -204,7 +204,7 @@ def start_training(
         init = str(path)
     if init == "none":
         init, settings = None, {**settings, "init": None}  # an explicit setting: no trial
-    for name, value in (("`init`", init), ("`recipe`", options.get("recipe"))):
+    for name, value in ((Param("init"), init), (Param("recipe"), options.get("recipe"))):
         if value in ("", TRY):
             raise InputError(f"{name} is empty: is a variable not set? Name one, or leave it out")
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from vitreous.checkpoints.format import Limits
 from vitreous.checkpoints.weights import attributes_of, load_weights, meta_model, stored
-from vitreous.errors import InputError
+from vitreous.errors import InputError, Param
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import Config
@@ -123,7 +123,7 @@ def check_limits(config: ViTConfig | BiTConfig, limits: Limits, format: str) -> 
         part = "head" if field == "num_classes" else field
         whole = part in ("head", "position.rotary", "position.rotary.periods")
         known = "" if whole else f"={value}, only {' or '.join(str(each) for each in allowed)}"
-        hint = f"; leave it out with `drop` {part}" if part in DROPPABLE else ""
+        hint = f"; leave it out with {Param('drop')} {part}" if part in DROPPABLE else ""
         hint = OTHERWISE if part.startswith("stem") else hint
         raise InputError(f"{format} cannot hold {part}{known}{hint}")
 

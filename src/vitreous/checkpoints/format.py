@@ -22,7 +22,7 @@ from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.tensors import Entry
 from vitreous.checkpoints.training_facts import plain_facts
 from vitreous.checkpoints.weights import Row, meta_model
-from vitreous.errors import InputError, nearest
+from vitreous.errors import InputError, Param, nearest
 from vitreous.layers.block import GATES
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config import Origin, ViTConfig
@@ -315,7 +315,8 @@ def asked_heads(source: Source, width: int) -> int:
     likely = USUAL_HEADS.get(width, max(width // 64, 1))
     raise InputError(
         f"{source.where}: a state dict does not tell the number of heads: pass heads={likely} "
-        f"(width {width} / {width // likely}; `settings` model.heads={likely}), or what it was made with"
+        f"(width {width} / {width // likely}; {Param('settings')} model.heads={likely}), or what it was made "
+        "with"
     )
 
 

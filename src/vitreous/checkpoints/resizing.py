@@ -19,7 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from vitreous.checkpoints.weights import attributes_of, load_weights, meta_model, stored
-from vitreous.errors import InputError, nearest
+from vitreous.errors import InputError, Param, nearest
 from vitreous.extensions import outputs_of
 from vitreous.models.config import ViTConfig
 from vitreous.models.model import Model, WithEncoder
@@ -158,7 +158,7 @@ def with_head(model: Model, num_classes: int | None) -> Model:
     if isinstance(model, WithEncoder):
         raise InputError(
             f"the classes of a {type(model).__name__} cannot be changed: train it again, on other data, with "
-            "`init`"
+            f"{Param('init')}"
         )
     config = model.config.checked(model.config.model_dump(), {"num_classes": num_classes})
     # Outputs that only their task can read are not those of a head of zeros: it is a classifier's.

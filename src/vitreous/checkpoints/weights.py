@@ -19,7 +19,7 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from vitreous.checkpoints.tensors import Entry, Tensors
-from vitreous.errors import InputError
+from vitreous.errors import InputError, Param
 from vitreous.layers.initialization import compute_buffers
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config import ViTConfig
@@ -92,7 +92,9 @@ def fixed(ours: str, value: Tensor, *, part: str) -> Row:
 def no_head_bias(num_classes: int) -> Row:
     """The bias of the head, which a projection of theirs does not have."""
     return fixed(
-        "head.bias", torch.zeros(num_classes), part="a bias of the head: leave the head out with `drop` head"
+        "head.bias",
+        torch.zeros(num_classes),
+        part=f"a bias of the head: leave the head out with {Param('drop')} head",
     )
 
 
@@ -369,7 +371,7 @@ def check_finite(outputs: Tensor) -> Tensor:
     if not is_finite(outputs):
         raise InputError(
             "the model's outputs are NaN or infinite: its weights are damaged, or its training diverged, or "
-            "the precision is too low (see vitreous doctor, and `precision` fp32)"
+            f"the precision is too low (see vitreous doctor, and {Param('precision')} fp32)"
         )
     return outputs
 

@@ -11,7 +11,6 @@ import errno
 import logging
 import os
 import pkgutil
-import re
 import sys
 import tomllib
 import traceback
@@ -30,7 +29,7 @@ from vitreous.cli.streams import (
     prepare_columns,
     prepare_streams,
 )
-from vitreous.errors import InputError, own_warnings, printable, utf8_name
+from vitreous.errors import InputError, Param, own_warnings, printable, utf8_name
 from vitreous.extensions import Command, addons
 from vitreous.languages import speaking
 from vitreous.languages.terminal import said, summary_of, word
@@ -112,6 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(arguments: Sequence[str]) -> int:
     """Run one command and return its exit code. What the user can fix becomes one sentence on stderr."""
     words, quiet, verbose = without_verbosity(arguments)
+    before, Param.on_command_line = Param.on_command_line, True
     try:
         if quiet and verbose:
             raise InputError(said("--quiet and --verbose contradict each other: give one of them"))
@@ -123,7 +123,7 @@ def run(arguments: Sequence[str]) -> int:
     except (InputError, CycloptsError) as error:
         if verbose:
             traceback.print_exception(error)
-        sentence = sentence_about(error) if isinstance(error, CycloptsError) else in_shell(str(error))
+        sentence = sentence_about(error) if isinstance(error, CycloptsError) else str(error)
         print(f"vitreous: {printable(utf8_name(' '.join(sentence.split())))}", file=sys.stderr)
         return 2
     except BrokenPipeError:
@@ -146,6 +146,8 @@ def run(arguments: Sequence[str]) -> int:
         for note in getattr(stopped, "__notes__", [said("interrupted")] if alone else ()):
             print(printable(f"vitreous: {note}"), file=sys.stderr)
         return 130
+    finally:
+        Param.on_command_line = before
     return result if isinstance(result, int) else 0
 
 
@@ -159,20 +161,6 @@ def check_none_is_empty(words: Sequence[str]) -> None:
             named = given[:-1] if unset else before if before.startswith("--") else said("an argument")
             raise InputError(said("{name} is empty: is a variable not set?", name=named))
         before = given
-
-
-# Parameters of the Python API whose options have other names.
-OPTIONS = {"settings": "--set", "source_format": "--from"}
-PARAMETER = re.compile(r"`([a-z_]+)`")  # compiled here: where the memory was too small, it may still be
-
-
-def in_shell(sentence: str) -> str:
-    """Return a sentence of the Python API, which has its parameters in backticks, with the options."""
-
-    def option(found: re.Match[str]) -> str:
-        return OPTIONS.get(found[1], "--" + found[1].replace("_", "-"))
-
-    return PARAMETER.sub(option, sentence)
 
 
 def without_verbosity(arguments: Sequence[str]) -> tuple[list[str], bool, bool]:

@@ -21,7 +21,7 @@ from vitreous.data.findings import Finding, Severity, finding
 from vitreous.data.held_out import EXCLUDE, findings_of
 from vitreous.data.likeness import Likeness, Numbered, equal_groups, likeness_of
 from vitreous.data.survey import DataSurvey, survey_images
-from vitreous.errors import InputError, writing_to
+from vitreous.errors import InputError, Param, writing_to
 from vitreous.extensions import task_of_folders, task_of_texts
 from vitreous.outside import local_path, looks
 
@@ -154,10 +154,14 @@ def quarantined(report: DataReport, source: object, folder: Path) -> DataReport:
     InputError: the data are not a folder of files, or `folder` is in it or cannot be written."""
     root = local_path(str(source)).absolute()
     if not root.is_dir() or any(root.glob("*.tar")):
-        raise InputError(f"`quarantine` moves files out of a folder, which {source} is not: leave it out")
+        raise InputError(
+            f"{Param('quarantine')} moves files out of a folder, which {source} is not: leave it out"
+        )
     folder = local_path(folder).absolute()
     if root.resolve() == folder.resolve() or root.resolve() in folder.resolve().parents:
-        raise InputError(f"`quarantine` {folder} is in {source}, where it would be data: name another folder")
+        raise InputError(
+            f"{Param('quarantine')} {folder} is in {source}, where it would be data: name another folder"
+        )
     moves = dict[str, Path]()
     for name in report.unreadable:
         if not os.path.lexists(name):
@@ -168,7 +172,7 @@ def quarantined(report: DataReport, source: object, folder: Path) -> DataReport:
             raise InputError(
                 f"{moves[name]} is in quarantine already, and nothing is overwritten: name another folder"
             )
-    with writing_to(folder, "name another folder for `quarantine`"):
+    with writing_to(folder, f"name another folder for {Param('quarantine')}"):
         for name, target in moves.items():
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.move(name, target)

@@ -19,7 +19,7 @@ from PIL import ExifTags, Image
 
 from vitreous.data.files import fingerprint
 from vitreous.data.workers import in_threads
-from vitreous.errors import InputError, LazyModule
+from vitreous.errors import InputError, LazyModule, Param
 from vitreous.models.stored import BadImage, ImageLike, Stored, stored
 from vitreous.outside import same_name
 from vitreous.rng import mixed_bits
@@ -550,8 +550,9 @@ def image_times(images: ImageDataset, time: str) -> NDArray[np.float64]:
     if missing:
         raise InputError(
             f"{len(found) - len(missing)} of {len(found)} images {what}, and not {images.name(missing[0])}: "
-            "give a manifest with a column of times, as in `settings` data.split.time=taken; or, if the "
-            "files were never copied or changed, `settings` data.split.time=file"
+            f"give a manifest with a column of times, as in {Param('settings')} data.split.time=taken; or, "
+            "if the "
+            f"files were never copied or changed, {Param('settings')} data.split.time=file"
         )
     return np.array(found, dtype=np.float64)
 

@@ -15,7 +15,7 @@ import numpy as np
 from vitreous.data.config import MANIFESTS, PATH_COLUMNS
 from vitreous.data.dataset import ImageDataset, one_class
 from vitreous.data.files import EXTENSIONS, UNREADABLE, read_file
-from vitreous.errors import InputError, utf8_name
+from vitreous.errors import InputError, Param, utf8_name
 from vitreous.languages.terminal import said
 from vitreous.models.bands import MOST
 from vitreous.models.stored import BadImage, ImageLike, in_memory, is_image
@@ -240,7 +240,7 @@ def matches(wanted: str) -> list[str]:
     if path.suffix.lower() in MANY and path.is_file():
         raise InputError(
             f"{utf8_name(wanted)} is a file of many images, or of their names, not an image: add "
-            "`out` FOLDER, or unpack it and give the folder"
+            f"{Param('out')} FOLDER, or unpack it and give the folder"
         )
     if path.exists():
         return [wanted if Path(wanted).exists() else str(path)]

@@ -21,7 +21,7 @@ from torch import Tensor
 from vitreous.data.dataset import Indices
 from vitreous.data.sampling import Rows, Sampler
 from vitreous.data.workers import forked, in_order, in_worker, pool
-from vitreous.errors import InputError
+from vitreous.errors import InputError, Param
 from vitreous.models.stored import BadImage, Stored
 from vitreous.rng import numpy_generator
 from vitreous.whole_files import write_text
@@ -78,7 +78,9 @@ class BadFiles:
     def add(self, bad: BadImage) -> None:
         """Remember an image. Raises InputError if none is allowed."""
         if not self.allowed:
-            raise InputError(f"{bad.name} cannot be read ({bad.reason}): fix or remove it, or drop `strict`")
+            raise InputError(
+                f"{bad.name} cannot be read ({bad.reason}): fix or remove it, or drop {Param('strict')}"
+            )
         self.reasons.setdefault(bad.name, bad.reason)
 
     def note(self, sample: object) -> None:

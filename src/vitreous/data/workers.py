@@ -16,7 +16,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from vitreous.errors import InputError, LazyModule
+from vitreous.errors import InputError, LazyModule, Param
 from vitreous.outside import number_of_launcher
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def in_order(
     except BrokenProcessPool:
         raise InputError(
             "a worker process that reads data ended, perhaps because there is too little memory: use fewer "
-            "(`workers`), or threads (data.reading.processes=false)"
+            f"({Param('workers')}), or threads (data.reading.processes=false)"
         ) from None
     finally:
         for future in pending:

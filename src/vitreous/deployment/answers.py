@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic_core import to_json
 
-from vitreous.errors import InputError, LazyModule, check_free, require_packages, writing_to
+from vitreous.errors import InputError, LazyModule, Param, check_free, require_packages, writing_to
 from vitreous.results import Answer, Result, percent, scalars
 from vitreous.whole_files import folder_for, whole, write_rows
 
@@ -219,7 +219,9 @@ def is_folder(out: str | Path) -> bool:
 def check_for_folder(engine: str | None, actors: int | None) -> None:
     """Raise InputError for options that are of folders alone."""
     if engine is not None or actors is not None:
-        raise InputError("`engine` and `actors` are for a folder of answers: give `out` FOLDER")
+        raise InputError(
+            f"{Param('engine')} and {Param('actors')} are for a folder of answers: give {Param('out')} FOLDER"
+        )
 
 
 def check_answer_file(path: Path) -> None:

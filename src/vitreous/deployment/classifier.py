@@ -11,7 +11,7 @@ from torch import Tensor
 
 from vitreous.checkpoints.weights import check_finite
 from vitreous.deployment.answers import Choice, Prediction, label_columns
-from vitreous.errors import InputError, nearest
+from vitreous.errors import InputError, Param, nearest
 from vitreous.evaluation.outputs import AveragedViews
 from vitreous.extensions import outputs_of
 from vitreous.models.model import Runnable, WithEncoder, as_probabilities
@@ -101,7 +101,7 @@ class ClassPredictor:
         own = threshold if isinstance(threshold, Mapping) else dict.fromkeys(self.labels, threshold)
         if others := own.keys() - set(self.labels):
             near = nearest(min(others), self.labels)
-            raise InputError(f"`threshold` of {min(others)!r}, which is not a label here: {near}")
+            raise InputError(f"{Param('threshold')} of {min(others)!r}, which is not a label here: {near}")
         return torch.tensor([float(own.get(label, 0.5)) for label in self.labels])
 
     def most_probable(self, probabilities: Tensor, top: int) -> list[tuple[Choice, ...]]:

@@ -30,7 +30,7 @@ from vitreous.checkpoints.tensors import write_safetensors
 from vitreous.data.dataset import ImageDataset
 from vitreous.deployment.int8 import with_int8_products
 from vitreous.deployment.programs import PIXELS, format_named, formats
-from vitreous.errors import InputError, require_packages, writing_to
+from vitreous.errors import InputError, Param, require_packages, writing_to
 from vitreous.extensions import CLASSES, contributed, outputs_of
 from vitreous.models.model import Model, WithEncoder, as_probabilities, modes_restored
 from vitreous.models.preprocessing import Preprocessing
@@ -149,7 +149,7 @@ def export(
 def writer_of(format: str, precision: str, with_preprocessing: bool = False) -> Writer:
     """Return what writes a format in a precision. Raises InputError: nothing does."""
     if with_preprocessing and format == WEIGHTS:
-        raise InputError("`with_preprocessing` has no effect on weights alone: leave it out")
+        raise InputError(f"{Param('with_preprocessing')} has no effect on weights alone: leave it out")
     known: dict[str, Writer] = {}
     for (of, named), writer in writers().items():
         if of == format and (writer.prepares or not with_preprocessing):
@@ -158,7 +158,7 @@ def writer_of(format: str, precision: str, with_preprocessing: bool = False) -> 
         inside = " with preprocessing" if with_preprocessing else ""
         raise InputError(
             f"a file of format {format}{inside} computes in {' or '.join(known)}, not in {precision}: change "
-            "`precision`"
+            f"{Param('precision')}"
         )
     return known[precision]
 
@@ -177,7 +177,7 @@ def check_replaceable(path: Path, format: str, holds: frozenset[str]) -> None:
         others = {each.name for each in path.iterdir()} - holds if path.is_dir() else set()
     if path.exists() and (others or path.is_dir() != bool(holds)):
         raise InputError(
-            f"{path} exists, and is not an exported model of format {format}: choose another `out`"
+            f"{path} exists, and is not an exported model of format {format}: choose another {Param('out')}"
         )
 
 
@@ -362,12 +362,14 @@ class FromPixels(nn.Module):
         how: Preprocessing = model.preprocessing
         if how.resize == "fit" or how.interpolation not in SUPPORT or isinstance(model, WithEncoder):
             raise InputError(
-                f"`with_preprocessing` cannot express {how.resize} and {how.interpolation}: it can crop and "
+                f"{Param('with_preprocessing')} cannot express {how.resize} and {how.interpolation}: it can "
+                "crop and "
                 "squash, bilinear and bicubic, for classifiers"
             )
         if outputs_of(model) not in CLASSES or model.config.num_classes is None:
             raise InputError(
-                "`with_preprocessing` writes a program that gives probabilities, and the model has none: "
+                f"{Param('with_preprocessing')} writes a program that gives probabilities, and the model has "
+                "none: "
                 f"its task is {model.task}, with {model.config.num_classes or 'no'} classes"
             )
         self.model, self.how = model, how

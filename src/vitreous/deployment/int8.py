@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from vitreous.errors import InputError
+from vitreous.errors import InputError, Param
 from vitreous.extensions import outputs_of
 
 INT8 = 127  # the largest number of int8 whose negative is one, too
@@ -51,7 +51,7 @@ def with_int8_products(model: nn.Module) -> nn.Module:
                 layers.append((module, name, child))
     if len(layers) + numbers < 2:
         raise InputError(
-            "int8 is of linear layers, and the model has none before its head: use `precision` fp32"
+            f"int8 is of linear layers, and the model has none before its head: use {Param('precision')} fp32"
         )
     for module, name, linear in layers:
         setattr(module, name, Int8Linear(linear))

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from vitreous.errors import InputError, LazyModule, nearest, require_packages
+from vitreous.errors import InputError, LazyModule, Param, nearest, require_packages
 from vitreous.extensions import contributed, kinds
 from vitreous.models.preprocessing import Preprocessing
 
@@ -170,8 +170,9 @@ def open_program(path: Path) -> Program:
     found = open_exported(path)
     if found.about["inputs"] == PIXELS:
         raise InputError(
-            f"{path} takes pixels and gives probabilities: `threshold`, `out` and commands but for predict "
-            "need normalized images, as any .pt2 does: export it without `with_preprocessing`"
+            f"{path} takes pixels and gives probabilities: {Param('threshold')}, {Param('out')} and commands "
+            "but for predict "
+            f"need normalized images, as any .pt2 does: export it without {Param('with_preprocessing')}"
         )
     try:
         config = CONFIGS[found.about["kind"]].model_validate(found.about["model"])

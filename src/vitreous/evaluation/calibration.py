@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from vitreous.data.dataset import ImageDataset, LabelTargets
-from vitreous.errors import InputError
+from vitreous.errors import InputError, Param
 from vitreous.evaluation.classification import MultiLabelEvaluation, label_evaluation
 from vitreous.evaluation.outputs import Batching, class_labels, compute_outputs
 from vitreous.evaluation.result import LabelEvaluation
@@ -191,5 +191,5 @@ def read_thresholds(folder: Path | None, model: str) -> dict[str, float]:
             return dict(found["thresholds"])
     raise InputError(
         f"no thresholds were chosen for {model}: that is done with several labels for an image by training "
-        "with a validation part, or by vitreous calibrate; or give a number, as `threshold` 0.5"
+        f"with a validation part, or by vitreous calibrate; or give a number, as {Param('threshold')} 0.5"
     )

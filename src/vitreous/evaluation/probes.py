@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from vitreous.data.dataset import ImageDataset, Splits, Subset
 from vitreous.data.held_out import folds_of
-from vitreous.errors import InputError, require_packages
+from vitreous.errors import InputError, Param, require_packages
 from vitreous.evaluation.features import Features, cached_features, extract
 from vitreous.evaluation.outputs import Batching
 from vitreous.evaluation.scores import Interval, half_width, wilson_interval
@@ -346,11 +346,13 @@ def knn_measure(train: ImageDataset, held_out: ImageDataset) -> Callable[..., Ma
 def check_draws(shots: Sequence[int], draws: int, seed: int = 0) -> None:
     """Raise InputError for numbers that mean nothing."""
     if seed < 0:
-        raise InputError(f"`seed` {seed} is too low: use 0 or more")
+        raise InputError(f"{Param('seed')} {seed} is too low: use 0 or more")
     if not shots or min(shots) < 1:
-        raise InputError(f"`shots` {' '.join(map(str, shots))}: give one number or more, each at least 1")
+        raise InputError(
+            f"{Param('shots')} {' '.join(map(str, shots))}: give one number or more, each at least 1"
+        )
     if draws < 1:
-        raise InputError(f"`draws` {draws} draws nothing: use 1 or more, 3 for an interval")
+        raise InputError(f"{Param('draws')} {draws} draws nothing: use 1 or more, 3 for an interval")
 
 
 RAW = 16  # pixels of a side of the images whose pixels are probed

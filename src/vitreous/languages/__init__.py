@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vitreous.errors import InputError
+from vitreous.errors import InputError, Param
 from vitreous.extensions import addons, folder_of
 from vitreous.results import percent
 
@@ -36,7 +36,9 @@ def speaking(language: str | None) -> Iterator[None]:
         InputError: an unknown language.
     """
     if language is not None and language not in LANGUAGES:
-        raise InputError(f"`language` {language!r} is unknown: pages are in {' or '.join(LANGUAGES)}")
+        raise InputError(
+            f"{Param('language')} {language!r} is unknown: pages are in {' or '.join(LANGUAGES)}"
+        )
     before = CURRENT.set(language or language_of_locale(os.environ))
     try:
         yield

@@ -194,7 +194,7 @@ def contradictions(config: ViTConfig) -> Iterator[str]:
             near = -(-size // patch) * patch
             yield (
                 f"image size {size} is not a multiple of patch size {patch}: use {near}, or edge='pad' "
-                "(`settings` model.edge=pad), or edge='drop' as other libraries do"
+                "(the setting model.edge=pad), or edge='drop' as other libraries do"
             )
         if size < patch and config.edge == "drop":
             yield f"image size {size} is less than one patch of {patch}: use at least {patch}"

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vitreous.errors import InputError
+from vitreous.errors import InputError, Param
 from vitreous.extensions import Outputs, imported, kind_of
 from vitreous.models.bit import BiT, BiTConfig
 from vitreous.models.config import Origin, ViTConfig
@@ -110,7 +110,9 @@ class Program(nn.Module):
     def outputs(self, images: Float[Tensor, "B C H W"], count: int = 2) -> list[Tensor]:
         """Return the logits and the features. Raises InputError for another precision than the file's."""
         if torch.is_autocast_enabled("cpu"):
-            raise InputError(f"{self.path} computes in the precision it was written in: use `precision` fp32")
+            raise InputError(
+                f"{self.path} computes in the precision it was written in: use {Param('precision')} fp32"
+            )
         found = self.compute(images.float().cpu().numpy(), count)
         return [torch.tensor(each, device=images.device) for each in found]
 

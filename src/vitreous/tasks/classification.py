@@ -17,7 +17,7 @@ from vitreous.data.dataset import ImageDataset, Splits, check_to_learn
 from vitreous.data.image_samples import Batch, ContactSheet
 from vitreous.data.sources import open_data
 from vitreous.data.workers import loading_workers
-from vitreous.errors import InputError, LazyModule
+from vitreous.errors import InputError, LazyModule, Param
 from vitreous.evaluation.calibration import calibrate_model, scale_head, write_thresholds
 from vitreous.evaluation.classical import Baseline, Problem, Seen, linear, mirroring_of
 from vitreous.evaluation.classification import MOST_CLASSES, ClassificationEvaluation, evaluate
@@ -96,7 +96,8 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
     ) -> Choice[RunConfig]:
         if task := task_of_folders(data.train.classes):
             raise InputError(
-                f"{source} has the folders of data for {task}: add `task` {task}; or, should these be "
+                f"{source} has the folders of data for {task}: add {Param('task')} {task}; or, should these "
+                "be "
                 "classes, give their folders other names"
             )
         check_to_learn(data.train, source)
@@ -109,7 +110,9 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
         """Images with several labels make the task multilabel."""
         several = data.summary.multi_label
         if self.name == "multilabel" and not several:
-            raise InputError(f"{data.name} has one label for each image: leave out `task` multilabel")
+            raise InputError(
+                f"{data.name} has one label for each image: leave out {Param('task')} multilabel"
+            )
         training = settings.get("training", {})
         if several and training.get("loss") in RareClassLoss.NAMES:
             raise InputError(

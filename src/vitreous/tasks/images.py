@@ -21,7 +21,7 @@ from vitreous.data.image_samples import SampleReader, image_loader
 from vitreous.data.loading import DevicePrefetcher
 from vitreous.data.sources import form_of
 from vitreous.data.workers import loading_workers
-from vitreous.errors import InputError, LazyModule
+from vitreous.errors import InputError, LazyModule, Param
 from vitreous.evaluation.outputs import Batching, image_rows
 from vitreous.languages.terminal import said
 from vitreous.models.settings import check_names, explain, merged, set_leaf
@@ -141,7 +141,7 @@ class ImageTask(Task[ImageConfigT, ImagesT, ModelT]):
         own_batch = settings.get("training", {}).get("batch_size")
         if own_batch and images < size:
             raise InputError(
-                f"a batch of {size} is more than the {images} images to train on: set `batch_size` "
+                f"a batch of {size} is more than the {images} images to train on: set {Param('batch_size')} "
                 f"{max(images // 4, 1)}, for example"
             )
         if not own_batch and images < (2 * size if recipe else size):
@@ -311,7 +311,7 @@ class ImageTask(Task[ImageConfigT, ImagesT, ModelT]):
         if learned and parts.validation is None:
             raise InputError(
                 f"{spec} was trained without a validation part: name images that it did not learn from, or "
-                "train it again with `settings` data.validation_fraction=0.1"
+                f"train it again with {Param('settings')} data.validation_fraction=0.1"
             )
         if parts.validation is not None:
             part, examples = "validation part", parts.validation

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vitreous.errors import InputError
+from vitreous.errors import InputError, Param
 from vitreous.tasks.task import AnyTask, Tree
 
 TRY = "try:"  # before a checkpoint that --init names, which is compared with the others
@@ -17,9 +17,11 @@ def is_open(task: AnyTask, source: object, settings: Tree, recipe: str | None, i
         asked = fixed or init or source in (None, "digits")
         return task.name in COMPARED and not asked
     if task.name not in COMPARED:
-        raise InputError(f"`init` {init}: candidates are compared for {', '.join(COMPARED)}: leave out {TRY}")
+        raise InputError(
+            f"{Param('init')} {init}: candidates are compared for {', '.join(COMPARED)}: leave out {TRY}"
+        )
     if fixed:
         raise InputError(
-            f"`init` {init} compares candidates, and `{fixed[0]}` names one: leave one of them out"
+            f"{Param('init')} {init} compares candidates, and `{fixed[0]}` names one: leave one of them out"
         )
     return True

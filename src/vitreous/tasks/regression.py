@@ -21,7 +21,7 @@ from vitreous.data.dataset import ImageDataset, Splits
 from vitreous.data.findings import Finding, finding
 from vitreous.data.image_samples import Batch
 from vitreous.data.sources import open_data
-from vitreous.errors import InputError, LazyModule
+from vitreous.errors import InputError, LazyModule, Param
 from vitreous.evaluation.classical import Baseline
 from vitreous.evaluation.outputs import AveragedViews, Batching, Outputs, compute_outputs, number_outputs
 from vitreous.evaluation.result import FEWEST, Answers, Evaluation, Metric, TextTable
@@ -217,7 +217,7 @@ class Regression(ImageTask[RegressionConfig, Splits, Regressor]):
 
     def open_source(self, source: str, config: DataConfig, model: Regressor | None = None) -> Splits:
         if not source:
-            raise InputError("`task` regression needs DATA: a manifest whose label is a number")
+            raise InputError(f"{Param('task')} regression needs DATA: a manifest whose label is a number")
         return open_data(source, config, "numbers")
 
     def choose(

@@ -17,7 +17,7 @@ from vitreous.data.dataset import ImageDataset
 from vitreous.data.findings import Finding
 from vitreous.data.image_list import ImageRows
 from vitreous.data.loading import BadFiles
-from vitreous.errors import InputError
+from vitreous.errors import InputError, Param
 from vitreous.evaluation.outputs import Batching
 from vitreous.evaluation.result import Evaluation
 from vitreous.results import Answer
@@ -197,7 +197,9 @@ class Task(ABC, Generic[ConfigT, DataT, AnswererT]):
             if value is not None and value is not False and value != {} and option not in known:
                 instead = self.about.instead.get(option) if command == "train" else None
                 instead = instead or "leave it out"
-                raise InputError(f"`{name}`{automatic} does not apply to `task` {self.name}: {instead}")
+                raise InputError(
+                    f"`{name}`{automatic} does not apply to {Param('task')} {self.name}: {instead}"
+                )
 
     # Training, in the order of a run.
 

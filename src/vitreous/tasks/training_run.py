@@ -22,7 +22,7 @@ from vitreous.data.findings import Finding, write_findings
 from vitreous.data.held_out import data_notes
 from vitreous.data.loading import BadFiles
 from vitreous.data.workers import loading_workers, processes_here
-from vitreous.errors import InputError, is_installed
+from vitreous.errors import InputError, Param, is_installed
 from vitreous.evaluation.inference_precision import automatic_precision
 from vitreous.evaluation.outputs import Progress
 from vitreous.languages.terminal import said
@@ -120,7 +120,8 @@ def with_run(
         )
     if fit_memory and config.training.computed.shard and world.size > 1:
         raise InputError(
-            "`batch_size` auto measures a whole model, and `shard` is for those that do not fit: give a "
+            f"{Param('batch_size')} auto measures a whole model, and {Param('shard')} is for those that do "
+            "not fit: give a "
             "number, and training.machine.grad_accum_steps for micro-batches"
         )
     # All processes measure, or none: an objective may compare the images of all.
@@ -159,10 +160,13 @@ def task_to_resume(path: Path, command: str = "train", task: str | None = None) 
         if "pretrain" in (theirs, command):
             raise InputError(of_another_command(path, theirs))
         raise InputError(
-            f"{path} is a run of `task` {kind.name}: resume it with vitreous {theirs} --resume {path}"
+            f"{path} is a run of {Param('task')} {kind.name}: resume it with vitreous {theirs} --resume "
+            f"{path}"
         )
     if task is not None and task != kind.name:
-        raise InputError(f"{path} is a run of `task` {kind.name}, not {task}: leave out `task`")
+        raise InputError(
+            f"{path} is a run of {Param('task')} {kind.name}, not {task}: leave out {Param('task')}"
+        )
     return kind
 
 

@@ -19,7 +19,7 @@ from vitreous.checkpoints.download import encoder_names
 from vitreous.checkpoints.hub_encoders import Encoder, cached_encoders, reachable_encoder
 from vitreous.checkpoints.installed_encoders import installed_encoder_names
 from vitreous.data.dataset import Splits
-from vitreous.errors import InputError, check_utf8
+from vitreous.errors import InputError, Param, check_utf8
 from vitreous.evaluation.measures import Outputs
 from vitreous.languages.terminal import said, said_time
 from vitreous.models.settings import set_leaf
@@ -148,7 +148,7 @@ def plan_by_trials(
     if world.first:
         if out is not None and kept is None:  # before minutes are spent on it
             check_free_for_run(out, "train")
-            check_utf8(str(out), "`out`")
+            check_utf8(str(out), Param("out"))
         options = {"offline": offline, "given": given}
         plan = replace(plan, findings=examined(plan.task, plan.data, tell))
         trials = Trials(plan, settings, device, tell, out, clock, options)

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from vitreous.errors import InputError
+from vitreous.errors import InputError, Param
 from vitreous.training.config import TrainingConfig
 
 if TYPE_CHECKING:
@@ -218,7 +218,7 @@ def process_group(device: torch.device, minutes: float = WAITING) -> Iterator[tu
         if own >= gpus or device.index is not None:
             raise InputError(
                 f"torchrun gives each process a GPU of its own, and this machine has {gpus}: "
-                f"use `device` cuda and --nproc-per-node {gpus}"
+                f"use {Param('device')} cuda and --nproc-per-node {gpus}"
             )
         device = torch.device("cuda", own)
         torch.cuda.set_device(device)  # before anything is on it
@@ -296,7 +296,7 @@ def shards_for(model: nn.Module, config: TrainingConfig, world: World, device: t
     if config.optimizer.kind == "adafactor":
         raise InputError(
             "Adafactor needs sums over rows and columns of a weight, of which each process has a shard: "
-            "use another training.optimizer.kind, or leave out `shard`"
+            f"use another training.optimizer.kind, or leave out {Param('shard')}"
         )
     return Shards(model, config, device)
 

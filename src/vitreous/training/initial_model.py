@@ -18,7 +18,7 @@ from torch.nn.utils import parametrize
 
 from vitreous.checkpoints.runs import check_finished
 from vitreous.data.config import BUNDLED
-from vitreous.errors import InputError, nearest
+from vitreous.errors import InputError, Param, nearest
 from vitreous.layers.initialization import init_weights
 from vitreous.models.model import Model, Trainable, WithEncoder, build_model
 from vitreous.models.preprocessing import ImagePreparation
@@ -92,7 +92,8 @@ def network_of(ensemble: Any, source: str) -> Trainable:
     network: Trainable | None = ensemble.network()
     if network is None:
         raise InputError(
-            f"{source} answers by {ensemble.title}, without a network to begin with: give another `init`"
+            f"{source} answers by {ensemble.title}, without a network to begin with: give another "
+            f"{Param('init')}"
         )
     return network
 
@@ -144,7 +145,7 @@ def take_weights(model: Model, loaded: Model, source: str) -> None:
         raise InputError(
             f"{source} does not fit the model: {', '.join(problems[:5])} "
             f"{'and more ' if len(problems) > 5 else ''}missing or of another shape; set no model.* that "
-            "changes the architecture together with `init`"
+            f"changes the architecture together with {Param('init')}"
         )
 
 

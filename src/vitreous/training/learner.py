@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from vitreous.errors import InputError
+from vitreous.errors import InputError, Param
 from vitreous.layers.embedding import LearnedPositions
 from vitreous.models.model import WithEncoder
 from vitreous.training.config import AnySchedule, FallingScheduleConfig, OptimizerConfig, TrainingConfig
@@ -224,7 +224,7 @@ class Learner:
             raise InputError(
                 f"the checkpoint does not fit the run's model ({(missing + unexpected)[0]} for one): it was "
                 "saved by another version of vitreous, or config.toml was changed; start a new run, with "
-                "`init` RUN to keep what was learned"
+                f"{Param('init')} RUN to keep what was learned"
             )
 
     @torch.no_grad()

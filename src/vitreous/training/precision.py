@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
-from vitreous.errors import InputError, require_packages
+from vitreous.errors import InputError, Param, require_packages
 from vitreous.extensions import outputs_of
 
 # Channels from which on a CPU gains from bf16. On one with AMX a training step of width 64 took 0.85 times as
@@ -42,9 +42,11 @@ def pick_device(name: str) -> torch.device:
     except RuntimeError:
         raise InputError(f"unknown device {name!r}: use auto, cpu, cuda or cuda:N") from None
     if device.type not in ("cpu", "cuda"):
-        raise InputError(f"`device` {name}: this runs on cpu and cuda alone; use cpu or auto")
+        raise InputError(f"{Param('device')} {name}: this runs on cpu and cuda alone; use cpu or auto")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise InputError(f"`device` {name}: there are {torch.cuda.device_count()} GPUs here; use cpu or auto")
+        raise InputError(
+            f"{Param('device')} {name}: there are {torch.cuda.device_count()} GPUs here; use cpu or auto"
+        )
     return device
 
 
@@ -81,7 +83,9 @@ def answering_precision(wanted: str, device: torch.device, model: object = None)
     autocast, for a model that computes in another type of its own. Raises InputError: there is no such
     precision, or such a model computes in another."""
     if wanted not in ("auto", "fp32", "bf16"):
-        raise InputError(f"`precision` {wanted} is not available for inference: use auto, fp32 or bf16")
+        raise InputError(
+            f"{Param('precision')} {wanted} is not available for inference: use auto, fp32 or bf16"
+        )
     if (own := weights_type(model)) != torch.float32:
         if wanted == "fp32" or (wanted == "bf16" and own != torch.bfloat16):
             raise InputError(
@@ -152,7 +156,7 @@ def numerics(device: torch.device, precision: str, *, deterministic: bool) -> It
         except RuntimeError as error:
             if "does not have a deterministic implementation" not in str(error):
                 raise
-            what = f"`deterministic`: {str(error).partition(',')[0]}"
+            what = f"{Param('deterministic')}: {str(error).partition(',')[0]}"
             raise InputError(f"{what}; leave the option out") from error
 
 
@@ -161,10 +165,11 @@ def check_float8(device: torch.device) -> None:
     if device.type != "cuda" or torch.cuda.get_device_capability(device) < FIRST_CAPABILITY:
         name = torch.cuda.get_device_name(device) if device.type == "cuda" else "a CPU"
         raise InputError(
-            "`precision` fp8 needs a GPU that multiplies in 8 bits (NVIDIA Ada, Hopper or later), and this "
-            f"is {name}: use `precision` auto"
+            f"{Param('precision')} fp8 needs a GPU that multiplies in 8 bits (NVIDIA Ada, Hopper or later), "
+            "and this "
+            f"is {name}: use {Param('precision')} auto"
         )
-    require_packages("torchao", extra="quant", what="`precision` fp8")
+    require_packages("torchao", extra="quant", what=f"{Param('precision')} fp8")
 
 
 def to_float8(model: nn.Module, *, emulate: bool = False) -> None:
@@ -190,8 +195,9 @@ def to_float8(model: nn.Module, *, emulate: bool = False) -> None:
 
     if not any(fits(module, name) for name, module in model.named_modules()):
         raise InputError(
-            "`precision` fp8: the model has no encoder layer with unparametrized matrices whose sides are "
-            f"multiples of {MULTIPLE}: use `precision` bf16"
+            f"{Param('precision')} fp8: the model has no encoder layer with unparametrized matrices whose "
+            "sides are "
+            f"multiples of {MULTIPLE}: use {Param('precision')} bf16"
         )
     convert_to_float8_training(model, module_filter_fn=fits, config=Float8LinearConfig(emulate=emulate))
 

@@ -19,7 +19,7 @@ from vitreous.checkpoints.native_writing import save_native
 from vitreous.checkpoints.runs import STOPPED, check_data_present, read_tree, relative_source
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.held_out import SPLIT, write_split
-from vitreous.errors import InputError, check_free, check_utf8, writing_to
+from vitreous.errors import InputError, Param, check_free, check_utf8, writing_to
 from vitreous.models.model import Model
 from vitreous.results import percent
 from vitreous.training.callbacks import (
@@ -70,7 +70,7 @@ class Run(Generic[ConfigT]):
         """Make a new run directory. parts: the images that split.csv lists. Raises InputError: there is
         something at `path` already, or it cannot be written."""
         check_free_for_run(path, config.command)
-        check_utf8(str(path), "`out`")
+        check_utf8(str(path), Param("out"))
         config = with_source(config, path)
         text = to_toml(config)
         with writing_to(path):
@@ -112,7 +112,7 @@ class Run(Generic[ConfigT]):
         if not theirs.exists():
             raise InputError(
                 f"this machine does not see {theirs}, where the first process has begun the run: machines "
-                "that train together need a folder that all of them see; give it as `out`"
+                f"that train together need a folder that all of them see; give it as {Param('out')}"
             )
         run = cls.open(path if world.first else theirs, type(config))
         run.new = new
@@ -177,11 +177,12 @@ class Run(Generic[ConfigT]):
         a_step = facts.get("seconds", 0.0) / max(done, 1)
         if minutes is not None and 60 * minutes <= spent + a_step / 2:  # there is no time for another
             raise InputError(
-                f"`minutes` {minutes:g} is the total, and {self.path} has had {spent / 60:.3g}: pass a "
+                f"{Param('minutes')} {minutes:g} is the total, and {self.path} has had {spent / 60:.3g}: "
+                "pass a "
                 "larger number"
             )
         if minutes is None and (low or new.total_steps(per_epoch or done + 1) <= done):
-            wanted = f"`steps` {steps}" if steps is not None else f"`epochs` {epochs:g}"
+            wanted = f"{Param('steps')} {steps}" if steps is not None else f"{Param('epochs')} {epochs:g}"
             raise InputError(
                 f"{wanted} is the total, and {self.path} is already at step {done}: pass a larger number"
             )

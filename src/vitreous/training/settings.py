@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from tomlkit.items import Table
 
 from vitreous.checkpoints.download import name_on_hub
-from vitreous.errors import InputError, check_utf8
+from vitreous.errors import InputError, Param, check_utf8
 from vitreous.extensions import kind_of as kind_of_addon
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config import ViTConfig
@@ -71,13 +71,15 @@ def named_model(tree: Tree, run: type[RunConfig]) -> Tree:
         return tree
     if found := name_on_hub(str(model["name"]).removeprefix("hf:")):
         raise InputError(
-            f"`model` {model['name']}: a model is named as in ViT-B/16, and has fresh weights; for "
-            f"pre-trained ones, did you mean `init` {found}?"
+            f"{Param('model')} {model['name']}: a model is named as in ViT-B/16, and has fresh weights; for "
+            f"pre-trained ones, did you mean {Param('init')} {found}?"
         )
     # A name does not set the image size: pad, so that the default size fits every patch.
     whole = config_of(str(model["name"]), **({} if str(model["name"]).startswith("BiT") else {"edge": "pad"}))
     if (kind := kind_of_addon(whole)) and not issubclass(run.vit, type(whole)):
-        raise InputError(f"{model['name']} is a model for {kind.task}: train it with `task` {kind.task}")
+        raise InputError(
+            f"{model['name']} is a model for {kind.task}: train it with {Param('task')} {kind.task}"
+        )
     rest = {key: value for key, value in model.items() if key != "name"}
     architecture = whole.model_dump(exclude={"image_size", "channels", "num_classes", "edge"})
     return {**tree, "model": merged(architecture, rest)}

@@ -135,7 +135,7 @@ def test_without_labels_neighbors_are_near_by_gradients_and_colors(patterns):
 
 def test_lora_adapts_trained_weights_alone(patterns, encoder, tmp_path):
     lora = {"training.lora.rank": 2}
-    with pytest.raises(InputError, match=r"training\.lora changes trained weights: add `init`"):
+    with pytest.raises(InputError, match=r"training\.lora changes trained weights: name some with init"):
         vt.pretrain(patterns, settings=lora, progress=False)
     run = vt.pretrain(
         patterns, init=encoder, epochs=1, batch_size=8, settings=lora, out=tmp_path / "run", progress=False

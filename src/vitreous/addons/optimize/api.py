@@ -16,7 +16,7 @@ from vitreous.api.arguments import (
 )
 from vitreous.api.deployment import open_classifier
 from vitreous.api.model_source import computation
-from vitreous.errors import InputError
+from vitreous.errors import InputError, Param
 
 if TYPE_CHECKING:
     from vitreous.addons.optimize.measuring import Optimization
@@ -60,7 +60,10 @@ def optimize(
     from vitreous.addons.optimize import measuring
 
     if not 0 <= budget < 1 or timed_batch < 1:
-        raise InputError(f"`budget` {budget:g} is not a part of 1, as 0.3% is, or `timed_batch` is below 1")
+        raise InputError(
+            f"{Param('budget')} {budget:g} is not a part of 1, as 0.3% is, or "
+            f"{Param('timed_batch')} is below 1"
+        )
     path, folder = path_of_run(model), weights_folder(model)
     if folder is None:
         raise InputError(

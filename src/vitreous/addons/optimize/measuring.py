@@ -27,7 +27,7 @@ from vitreous.addons.optimize.token_merging import can_merge_tokens, merging_lay
 from vitreous.data.dataset import ImageDataset
 from vitreous.deployment.export import calibration_images, export
 from vitreous.deployment.programs import open_program
-from vitreous.errors import InputError, is_installed, nearest
+from vitreous.errors import InputError, Param, is_installed, nearest
 from vitreous.evaluation.classification import label_evaluation
 from vitreous.evaluation.outputs import Batching, class_labels, compute_outputs
 from vitreous.models.model import Model
@@ -99,7 +99,7 @@ def engines_here(device: torch.device, wanted: Sequence[str] | None = None) -> l
         if not is_installed(ENGINES[name].package):
             extra = "cpu" if name == "openvino" else "export"
             raise InputError(
-                f"`engines` {name} needs {ENGINES[name].package}: pip install 'vitreous[{extra}]'"
+                f"{Param('engines')} {name} needs {ENGINES[name].package}: pip install 'vitreous[{extra}]'"
             )
     if wanted:
         return ["eager", *(name for name in wanted if name != "eager")]

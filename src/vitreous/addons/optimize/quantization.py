@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from vitreous.deployment.programs import PIXELS
-from vitreous.errors import InputError, require_packages
+from vitreous.errors import InputError, Param, require_packages
 from vitreous.extensions import outputs_of_task
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def quantized(graph: object, samples: Sequence[object], exact: Sequence[str] = (
     samples, by NNCF."""
     require_packages("nncf", extra="cpu", what="int8")
     if not samples:
-        raise InputError("int8 needs images to calibrate on: give a run, or name DATA with `data`")
+        raise InputError(f"int8 needs images to calibrate on: give a run, or name DATA with {Param('data')}")
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
         import nncf
 

@@ -33,7 +33,7 @@ from vitreous.data.config import AugmentationConfig, DataConfig, RandAugmentConf
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.image_list import ImageRows
 from vitreous.deployment.classifier import output_labels
-from vitreous.errors import InputError, check_free, writing_to
+from vitreous.errors import InputError, Param, check_free, writing_to
 from vitreous.evaluation.outputs import decoded_rows
 from vitreous.languages.terminal import said
 from vitreous.models.config import ViTConfig
@@ -172,8 +172,8 @@ class Segmentation(ImageTask[SegmentationConfig, MaskSplits, nn.Module]):
             "inspect": frozenset({"patch", "image_size"}),
         },
         instead={
-            "recipe": "use `settings`",
-            "batch_size auto": "use `settings` training.machine.grad_accum_steps=2",
+            "recipe": f"use {Param('settings')}",
+            "batch_size auto": f"use {Param('settings')} training.machine.grad_accum_steps=2",
         },
     )
 

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vitreous.addons.self_supervision.dino import feature_width
-from vitreous.errors import InputError
+from vitreous.errors import InputError, Param
 from vitreous.layers.initialization import init_weights
 from vitreous.models.config_parts import Config, setting
 from vitreous.models.model import Model
@@ -33,7 +33,8 @@ def check_teacher(config: FeatureDistillationConfig) -> None:
     """Raise InputError where there is no teacher."""
     if not config.teacher:
         raise InputError(
-            "distillation needs a teacher: `settings` pretraining.distillation.teacher=MODEL, any model "
+            f"distillation needs a teacher: {Param('settings')} pretraining.distillation.teacher=MODEL, any "
+            "model "
             "or run"
         )
 

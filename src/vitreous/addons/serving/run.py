@@ -26,7 +26,7 @@ from vitreous.api.arguments import say
 from vitreous.api.model_source import fastest
 from vitreous.checkpoints.weights import meta_model
 from vitreous.data.workers import one_core, worker_count
-from vitreous.errors import InputError
+from vitreous.errors import InputError, Param
 from vitreous.evaluation.inference_precision import automatic_precision
 from vitreous.extensions import outputs_of, outputs_of_task
 from vitreous.languages import speaking
@@ -163,7 +163,7 @@ def read_token(path: Path) -> str:
     try:
         token = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read `token_file` {path}: {error}") from None
+        raise InputError(f"cannot read {Param('token_file')} {path}: {error}") from None
     if len(token) < SHORTEST or not token.isascii() or not token.isprintable():
         raise InputError(
             f"the token in {path} is not {SHORTEST} or more printable ASCII characters: make one with "
@@ -176,12 +176,12 @@ def bind(host: str, port: int) -> socket.socket:
     """A socket at an address. It does not listen yet, so that no client waits for a model that still loads.
     Raises InputError: no such address, or it is taken."""
     if not 0 <= port <= 65535:
-        raise InputError(f"`port` {port} is not a port: use 1 to 65535, or 0 for any that is free")
+        raise InputError(f"{Param('port')} {port} is not a port: use 1 to 65535, or 0 for any that is free")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except (socket.gaierror, UnicodeError):
         raise InputError(
-            f"`host` {host!r} is not an address of this machine: use 127.0.0.1 or 0.0.0.0"
+            f"{Param('host')} {host!r} is not an address of this machine: use 127.0.0.1 or 0.0.0.0"
         ) from None
     opened = socket.socket(family, kind, protocol)
     try:
@@ -196,8 +196,11 @@ def bind(host: str, port: int) -> socket.socket:
 def refused(error: OSError, host: str, port: int) -> str:
     """Why an address cannot be had."""
     if error.errno == errno.EADDRINUSE:
-        return f"port {port} is in use: stop what runs there, or choose another with `port` {port + 1}"
-    return f"cannot serve at {host}:{port} ({error.strerror or error}): choose another `port` or `host`"
+        return (
+            f"port {port} is in use: stop what runs there, or choose another with {Param('port')} {port + 1}"
+        )
+    other = f"choose another {Param('port')} or {Param('host')}"
+    return f"cannot serve at {host}:{port} ({error.strerror or error}): {other}"
 
 
 def address_of(opened: socket.socket) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vitreous.api.arguments import Settings, settings_tree
-from vitreous.errors import InputError, require_packages
+from vitreous.errors import InputError, Param, require_packages
 from vitreous.languages import speaking, words
 
 if TYPE_CHECKING:
@@ -79,17 +79,17 @@ def study(
         return study_vtab(data, tree, quick, seeds, out, device, progress, language)
     given = {
         "DATA": several and data is not None,
-        "`settings` or `config`": several and bool(tree),
-        "`seeds`": name == "ledger" and seeds is not None,
-        "`quick`": name == "ledger" and quick,
-        "`device`": name in ("ledger", *TIMED) and device != "auto",
+        f"{Param('settings')} or {Param('config')}": several and bool(tree),
+        Param("seeds"): name == "ledger" and seeds is not None,
+        Param("quick"): name == "ledger" and quick,
+        Param("device"): name in ("ledger", *TIMED) and device != "auto",
     }
     what = {"ledger": "reads what was run"} | dict.fromkeys(TIMED, "times one CPU thread")
     if refused := [option for option, value in given.items() if value]:
         why = what.get(name, "is the ledger of the generated data")
         raise InputError(f"{refused[0]} does not go with the study {name}, which {why}: leave it out")
     if seeds is not None and seeds < 1:
-        raise InputError(f"`seeds` {seeds} trains nothing: use 1 or more, 5 for an interval")
+        raise InputError(f"{Param('seeds')} {seeds} trains nothing: use 1 or more, 5 for an interval")
     whole = Path("studies-quick" if quick else "studies")
     folder = Path(out) if out else whole / ("" if several else name)
     if name == "ledger":
@@ -136,7 +136,7 @@ def study_vtab(
     """Fine-tune on each task of a folder."""
     from vitreous.addons.studies.vtab import run_vtab
 
-    refused = {"`quick`": quick, "`seeds`": seeds is not None}
+    refused = {Param("quick"): quick, Param("seeds"): seeds is not None}
     if given := [option for option, value in refused.items() if value]:
         raise InputError(
             f"{given[0]} does not go with the study vtab, which trains each task once: leave it out"

@@ -15,14 +15,14 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from vitreous.addons.studies.study import Study, variant_label
 from vitreous.addons.studies.verdicts import TableRow
-from vitreous.errors import InputError, writing_to
+from vitreous.errors import InputError, Param, writing_to
 from vitreous.inspection.charts import FIRST, INK, MUTED, SECOND, Chart, canvas
 from vitreous.languages import phrase, words
 from vitreous.outside import read_text
 from vitreous.whole_files import folder_for
 
 RESULTS = ("table.md", "results.json", "plot.svg", "plot.png")
-ADVICE = "free some space, or choose another `out`"
+ADVICE = f"free some space, or choose another {Param('out')}"
 TITLE = 56  # letters in a line; names of variants take the left of the plot
 COLORS = (FIRST, SECOND, "#7c5cbf", "#8a7a14", INK, "#b5446e")  # of the most curves that a study has
 
@@ -49,7 +49,7 @@ def check_replaceable(folder: Path) -> None:
         known = False
     if there and not known:
         raise InputError(
-            f"{folder / there[0]} exists, and is not the result of a study: choose another `out`"
+            f"{folder / there[0]} exists, and is not the result of a study: choose another {Param('out')}"
         )
 
 

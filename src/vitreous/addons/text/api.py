@@ -11,7 +11,7 @@ from vitreous.api.arguments import check_batch_size, path_of_run
 from vitreous.api.data_source import data_source
 from vitreous.api.run import Run, check_known, check_length
 from vitreous.api.training import TrainingOptions, run_settings, start_training
-from vitreous.errors import InputError
+from vitreous.errors import InputError, Param
 from vitreous.results import Result
 
 
@@ -127,4 +127,4 @@ def translate(
 def check_beams(beams: int) -> None:
     """Raise InputError where a search would follow nothing."""
     if beams < 1:
-        raise InputError(f"`beams` {beams}: at least one is needed")
+        raise InputError(f"{Param('beams')} {beams}: at least one is needed")

@@ -35,12 +35,13 @@ from vitreous.addons.text.transformer import Captioner
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.image_list import ImageRows
 from vitreous.data.workers import loading_workers
+from vitreous.errors import Param
 from vitreous.evaluation.outputs import decoded_rows
 from vitreous.models.stored import ImageLike
 from vitreous.tasks.recipe_choice import packaged_config
 from vitreous.tasks.task import About, Card, Trained, module_of
 
-INSTEAD = "use `settings` model.encoder.width=96 and its like"
+INSTEAD = f"use {Param('settings')} model.encoder.width=96 and its like"
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,8 @@ class Captioning(TextTask[CaptioningConfig, CaptionSplits, Reader]):
         options={"train": frozenset({"minutes"}), "predict": frozenset({"out"})},
         instead={
             **dict.fromkeys(("model", "init", "recipe", "image_size"), INSTEAD),
-            "batch_size auto": "give a number, and `settings` training.machine.grad_accum_steps=2 splits it",
+            "batch_size auto": f"give a number, and {Param('settings')} training.machine.grad_accum_steps=2 "
+            "splits it",
             "group_by": "give the manifest a column split",
             "strict": "leave it out; images that cannot be read are listed in the run's bad_files.txt",
         },

@@ -34,7 +34,7 @@ from vitreous.checkpoints.formats.huggingface_preprocessing import (
 from vitreous.checkpoints.native_writing import write_json
 from vitreous.checkpoints.torch_files import write_state_dict
 from vitreous.checkpoints.weights import Row, linear_kernel, with_unused, write_rows
-from vitreous.errors import InputError
+from vitreous.errors import InputError, Param
 from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import AxialRotaryConfig, TokenPoolingConfig
 from vitreous.models.model import Model
@@ -106,7 +106,7 @@ def vit_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, D
     if config.representation_size and headed:
         raise InputError(
             "huggingface cannot hold a representation layer under a head; leave both out with "
-            "`drop` representation_size, or the head alone with `drop` head"
+            f"{Param('drop')} representation_size, or the head alone with {Param('drop')} head"
         )
     if config.distillation_token and not headed:
         raise InputError("huggingface cannot hold pooling=class+distillation without a head")

@@ -8,7 +8,7 @@ import numpy as np
 
 from vitreous.data.config import TargetKind
 from vitreous.data.dataset import ClassTargets, LabelTargets, NumberTargets, Targets, one_class
-from vitreous.errors import InputError
+from vitreous.errors import InputError, Param
 from vitreous.extensions import task_of_texts
 from vitreous.outside import finite_number, same_name
 
@@ -74,7 +74,9 @@ def refuse_captions(labels: Sequence[str], where: str) -> None:
     if np.median([len(text.split()) for text in texts]) >= LONG:
         task = task_of_texts()
         learned = (
-            f"add `task` {task} to learn them (from a manifest: .csv, .tsv or .parquet), or " if task else ""
+            f"add {Param('task')} {task} to learn them (from a manifest: .csv, .tsv or .parquet), or "
+            if task
+            else ""
         )
         raise InputError(
             f"{where} has {len(texts)} different texts as labels of {len(labels)} images, such as "
@@ -96,7 +98,8 @@ def refuse_numbers(labels: Sequence[str], where: str) -> None:
             fractions = True
     if fractions or 2 * len(values) > len(labels):
         raise InputError(
-            f"{where} has {len(values)} different numbers as labels of {len(labels)} images: add `task` "
+            f"{where} has {len(values)} different numbers as labels of {len(labels)} images: add "
+            f"{Param('task')} "
             "regression to predict numbers, or write classes as words, as in 'class 12'"
         )
 

@@ -24,7 +24,7 @@ from vitreous.checkpoints.native_writing import write_json
 from vitreous.checkpoints.saving import OVERWRITE, check_equal, no_warnings, replacing
 from vitreous.checkpoints.torch_files import write_state_dict, write_torch
 from vitreous.data.batch_augmentation import on_device
-from vitreous.errors import InputError, check_free
+from vitreous.errors import InputError, Param, check_free
 from vitreous.models.model import Model
 from vitreous.models.vit import ViT
 from vitreous.rng import torch_generator
@@ -67,7 +67,7 @@ class MAE(MaskedPrediction):
         if not position.at_stem or position.rotary is not None:
             raise InputError(
                 f"MAE removes tokens, and {position.kind} positions inside the layers count all of them: "
-                "use learned or sincos-2d positions at the stem, or another `objective`"
+                f"use learned or sincos-2d positions at the stem, or another {Param('objective')}"
             )
         self.decoder = Decoder(self.model.config, self.config, self.patch_dim, seed=seed)
 

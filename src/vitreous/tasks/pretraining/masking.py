@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int, Num
 from torch import Tensor, nn
 
-from vitreous.errors import InputError
+from vitreous.errors import InputError, Param
 from vitreous.layers.embedding import ConvolutionStem, from_patches, to_patches
 from vitreous.models.config_parts import ConvolutionStemConfig
 from vitreous.models.model import Model
@@ -60,7 +60,9 @@ class MaskedPrediction(nn.Module, ABC):
     def __init__(self, model: Model) -> None:
         super().__init__()
         if not isinstance(model, ViT):
-            raise InputError("a BiT has no patch tokens to mask: pretrain a ViT, or use another `objective`")
+            raise InputError(
+                f"a BiT has no patch tokens to mask: pretrain a ViT, or use another {Param('objective')}"
+            )
         self.model = model
         for unused in (self.model.pool, self.model.representation, self.model.head):
             unused.requires_grad_(False)  # patches are predicted, and nothing is pooled

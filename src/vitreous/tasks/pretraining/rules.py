@@ -69,7 +69,9 @@ class PretrainingRunConfig(RunConfig):
         for group, names in FOR_CLASSES.items():
             self.check_defaults(group, names, "is not for pre-training: leave it out")
         if self.training.lora and not self.init:
-            raise ValueError("training.lora changes trained weights: add `init`, or set training.lora=none")
+            raise ValueError(
+                "training.lora changes trained weights: name some with init, or set training.lora=none"
+            )
         return self
 
 
