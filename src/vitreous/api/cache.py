@@ -20,6 +20,7 @@ KINDS = {
     "indexes": "names and labels of large folders and shards",
     "downloads": "checkpoints of https: addresses",
     "alike": "which images of a dataset look alike",
+    "mirrored": "whether mirror images of a dataset help",
     "compiled": "machine code of loops over pixels",
 }
 for addon in addons().values():

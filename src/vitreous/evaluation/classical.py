@@ -13,8 +13,10 @@ import hashlib
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -28,6 +30,7 @@ from vitreous.data.dataset import DataSummary, ImageDataset, Splits
 from vitreous.data.held_out import Folds, folds_of, folds_without_classes
 from vitreous.data.image_samples import Batch
 from vitreous.data.workers import worker_count
+from vitreous.errors import cache_folder
 from vitreous.evaluation.features import image_bytes
 from vitreous.evaluation.measures import MEASURES, Measures, Outputs, Truth
 from vitreous.evaluation.outputs import compute_outputs
@@ -45,6 +48,7 @@ from vitreous.models.ensemble import (
     stored_values,
 )
 from vitreous.models.preprocessing import Preprocessing
+from vitreous.whole_files import whole
 
 SIDE = 64  # pixels at the side, at which images are described
 SMALL = 32  # pixels of the shorter side, up to which the pixels themselves are compared, too
@@ -754,17 +758,22 @@ class Mirroring(NamedTuple):
 
 
 def mirroring_of(splits: Splits) -> Mirroring | None:
-    """Return what `try_mirroring` finds, which is remembered by the content of the images."""
+    """Return what `try_mirroring` finds, which is cached by the content of the images."""
     images = splits.train.subset(np.array(splits.train.sample(MOST_TRIED)))
     digest = hashlib.blake2b(images.targets.strata().tobytes(), digest_size=20)
     for index in range(len(images)):
         digest.update(image_bytes(images, index))
-    if digest.digest() not in FOUND:
-        FOUND[digest.digest()] = try_mirroring(splits)
-    return FOUND[digest.digest()]
+    path = cache_folder() / "mirrored" / f"{digest.hexdigest()}.npz"
+    # Suppressed: nothing is there, or it is damaged.
+    with suppress(OSError, ValueError, KeyError, BadZipFile), np.load(path) as cached:
+        return Mirroring(*(cached[name] for name in Mirroring._fields)) if cached.files else None
+    found = try_mirroring(splits)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with whole(path, ".npz") as partial:
+        np.savez(partial, **(found._asdict() if found else {}))
+    return found
 
 
-FOUND: dict[bytes, Mirroring | None] = {}  # by the content of images
 MOST_TRIED = 1000  # images, of which mirror images are tried: with them four times as many
 
 

@@ -236,6 +236,11 @@ class Task(ABC, Generic[ConfigT, DataT, AnswererT]):
     def objective(self, config: ConfigT, data: DataT) -> Objective:
         """Return the loss of a model on a batch."""
 
+    def forward_of(self, model: nn.Module) -> Callable[[torch.Tensor], object]:
+        """Return what computes the outputs of images, or a loss: of a model that draws masks or views, with a
+        generator."""
+        return model
+
     def validation(self, config: ConfigT, data: DataT, world: World = ALONE) -> Measure | None:
         """Return what measures the model while it learns, called by all processes of `world` together; None
         without a validation part."""

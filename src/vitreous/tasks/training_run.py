@@ -8,7 +8,6 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
-from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -243,12 +242,9 @@ def train_run(
 
     # ---- What is kept of it, and its evaluation, in all processes
 
-    batch_size, workers = config.training.batch_size, loading_workers(0)
-    if isinstance(config, RunConfig):
-        batch_size = config.training.computed.evaluation_batch_size
-        workers = loading_workers(config.data.read.workers)
-    options |= {"device": device, "batch_size": batch_size, "workers": workers, "world": world}
-    options["progress"] = progress
+    workers = loading_workers(config.workers)
+    options |= {"device": device, "batch_size": config.evaluated_together, "workers": workers}
+    options |= {"world": world, "progress": progress}
     trained = trained._replace(compared=plan.compared)
     trained, sentences = task.settle(trained, **options)  # in fp32, as `vitreous calibrate`
     if plan.compared:
@@ -423,7 +419,7 @@ def learn(
             checkpointer=run.states if resumable else None,
             callbacks=[*recorders, *callbacks],
             validate=validate,
-            validate_every=config.evaluation.every_epochs if isinstance(config, RunConfig) else 1,
+            validate_every=config.validate_every,
             bad=bad,
             name=task.about.training,
             finish=finish,
@@ -488,7 +484,7 @@ def work_after(config: CommandConfig, data: Any) -> float:
     """Return about how many seconds of a processor evaluation and report take that follow a training."""
     parts = (getattr(data, name, None) for name in ("test", "validation"))
     held_out = next((part for part in parts if part is not None), ())
-    learned = min(len(data.train), MOST_FITTED) if isinstance(config, RunConfig) else 0
+    learned = min(len(data.train), MOST_FITTED) if config.of_images else 0
     return REPORT + READ * len(held_out) + DESCRIBED * learned
 
 
@@ -498,9 +494,8 @@ LONG_RUN = 1000  # steps, in which a compiled step makes up for its compilation
 
 def with_precision(config: AnyConfig, device: torch.device) -> AnyConfig:
     """Return a configuration whose precision is decided: by the device, and by the model's width."""
-    model = getattr(config, "model", None)
-    width = getattr(getattr(model, "encoder", model), "width", WIDE)
-    return with_training(config, precision=pick_precision(config.training.precision, device, width))
+    precision = pick_precision(config.training.precision, device, config.width or WIDE)
+    return with_training(config, precision=precision)
 
 
 def compiles(material: Material, config: CommandConfig, device: torch.device, total: int) -> bool:
@@ -514,9 +509,10 @@ def compiles(material: Material, config: CommandConfig, device: torch.device, to
 def may_not_fit(config: CommandConfig, device: torch.device) -> bool:
     """Return whether a training step could need more than a quarter of the free memory, by a generous guess:
     then it is measured."""
-    if not isinstance(config, RunConfig) or config.training.computed.shard:
+    training = config.training
+    if not isinstance(config, RunConfig) or training.computed.shard:  # texts are short
         return False
-    training, model = config.training, config.model
+    model = config.model
     if not isinstance(model, ViTConfig):
         return True
     height, width = model.image_size
@@ -530,8 +526,7 @@ def micro_batches(task: AnyTask, config: RunConfig, data: object, device: torch.
     training = config.training
     model = task.build(config, data, steps=1).to(device)
     images = torch.zeros(2, config.model.channels, *config.model.image_size, device=device)
-    masked = config.command == "pretrain"  # such a model draws its masks or views
-    forward = partial(model, generator=torch.Generator()) if masked else model
+    forward = task.forward_of(model)
     with activation_checkpointing(model) if training.computed.checkpointing else nullcontext():
         free = free_bytes(device) // (processes_here() if device.type == "cpu" else 1)
         return accumulation(model, images, world.share(training.batch_size), free, forward=forward)

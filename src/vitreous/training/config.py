@@ -427,6 +427,33 @@ class CommandConfig(Config):
     seed: int = setting(0, "of weights, order, augmentation and dropout", ge=0)
     training: TrainingConfig = TrainingConfig()
 
+    of_images: ClassVar[bool] = False  # whether it learns from images
+
+    @property
+    def begins_with(self) -> str | None:
+        """The checkpoint that it begins with."""
+        return None
+
+    @property
+    def width(self) -> int | None:
+        """Channels of the model's layers; None where they differ."""
+        return None
+
+    @property
+    def workers(self) -> int | None:
+        """Processes that read examples to evaluate on; None: as suits the machine."""
+        return 0
+
+    @property
+    def evaluated_together(self) -> int:
+        """Examples of a forward pass without a step."""
+        return self.training.batch_size
+
+    @property
+    def validate_every(self) -> int:
+        """Epochs between validations."""
+        return 1
+
     @classmethod
     def following(cls, tree: Tree, override: Tree) -> Tree:
         """Return the settings of `tree` that must change with what `override` sets."""
@@ -445,6 +472,7 @@ class RunConfig(CommandConfig):
     """All of a run that learns from images."""
 
     vit: ClassVar[type[ViTConfig]] = ViTConfig  # the kind of `model` where it is not a BiT
+    of_images: ClassVar[bool] = True
 
     task: str = setting("classification", "classification or multilabel")
     source: str = setting("digits", "the DATA argument")
@@ -461,6 +489,26 @@ class RunConfig(CommandConfig):
         if self.training.linear_start and self.task != "classification":
             raise ValueError("training.head.kind=linear is for images with one class each: leave it out")
         return self
+
+    @property
+    def begins_with(self) -> str | None:
+        return self.init
+
+    @property
+    def width(self) -> int | None:
+        return self.model.width if isinstance(self.model, ViTConfig) else None
+
+    @property
+    def workers(self) -> int | None:
+        return self.data.read.workers
+
+    @property
+    def evaluated_together(self) -> int:
+        return self.training.computed.evaluation_batch_size
+
+    @property
+    def validate_every(self) -> int:
+        return self.evaluation.every_epochs
 
     @property
     def prepared(self) -> Preprocessing:

@@ -124,6 +124,10 @@ class TranslationConfig(SequenceConfig):
     def decoder(self) -> DecoderConfig:
         return self.model
 
+    @property
+    def width(self) -> int:
+        return self.model.width
+
 
 class CaptioningConfig(SequenceConfig):
     """All of a captioner's run."""
@@ -135,6 +139,10 @@ class CaptioningConfig(SequenceConfig):
     @property
     def decoder(self) -> DecoderConfig:
         return self.model.decoder
+
+    @property
+    def width(self) -> int:
+        return self.model.encoder.width
 
     @model_validator(mode="after")
     def _normalized_as_the_model(self) -> CaptioningConfig:

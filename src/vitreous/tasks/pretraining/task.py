@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -264,6 +264,9 @@ class Pretraining(ImageTask[PretrainingT, Splits, nn.Module]):
 
     def objective(self, config: PretrainingT, data: Splits) -> Objective:
         return self_supervised
+
+    def forward_of(self, model: nn.Module) -> Callable[[Tensor], object]:
+        return partial(model, generator=torch.Generator())
 
     def validation_images(self, data: Splits) -> ImageDataset | None:
         return data.validation or data.test
