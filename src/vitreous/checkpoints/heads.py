@@ -11,6 +11,7 @@ from torch import Tensor
 
 from vitreous.checkpoints.format import Spec
 from vitreous.checkpoints.formats.huggingface_configs import towers
+from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.tensors import Entry, Tensors
 from vitreous.checkpoints.weights import Row, no_head_bias, same
 from vitreous.models.config import ViTConfig
@@ -73,6 +74,24 @@ def with_head(converted: Spec) -> Spec:
     if not unknown and not source.left_out:
         return converted
     source = source.without(unknown)
+    rest = possible_heads(source, unknown, config.channels)
+    no_head_wished = source.specified.get("num_classes", "") in (None, "none", "None")
+    if not rest or no_head_wished:
+        return converted._replace(source=source)
+    if config.num_classes is None and (found := headed(converted._replace(source=source), rest)):
+        return found
+    left_out = {name: entry for name, entry in source.left_out.items() if name not in rest}
+    tensors = Tensors(source.tensors.entries | rest)  # which are refused with what is missing
+    return converted._replace(source=replace(source, tensors=tensors, left_out=left_out))
+
+
+def possible_heads(source: Source, unknown: Sequence[str], channels: int) -> dict[str, Entry]:
+    """The weights that are left over and may be a head: those that are known to be something else are not.
+
+    Args:
+        unknown: of the encoder, and not read.
+        channels: of images.
+    """
     architectures = source.facts.whole.get("architectures")
     named = str(architectures[0]) if isinstance(architectures, list) and architectures else ""
     elsewhere = bool(OTHER_HEADS.search(named)) and next(towers(source.facts.whole), None) is not None
@@ -92,7 +111,7 @@ def with_head(converted: Spec) -> Spec:
     maps: set[str] = set()  # the parts that are decoders of maps
     for name in beside:
         shape = source.left_out[name].shape
-        if len(shape) > 3 and shape[0] != config.channels:
+        if len(shape) > 3 and shape[0] != channels:
             maps.add(part_of(name, inside))
 
     rest: dict[str, Entry] = {}
@@ -116,14 +135,7 @@ def with_head(converted: Spec) -> Spec:
         if outside and not entry.read().is_floating_point():
             continue
         rest[name] = entry
-    no_head_wished = source.specified.get("num_classes", "") in (None, "none", "None")
-    if not rest or no_head_wished:
-        return converted._replace(source=source)
-    if config.num_classes is None and (found := headed(converted._replace(source=source), rest)):
-        return found
-    left_out = {name: entry for name, entry in source.left_out.items() if name not in rest}
-    tensors = Tensors(source.tensors.entries | rest)  # which are refused with what is missing
-    return converted._replace(source=replace(source, tensors=tensors, left_out=left_out))
+    return rest
 
 
 def part_of(name: str, inside: Sequence[str]) -> str:

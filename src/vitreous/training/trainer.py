@@ -56,7 +56,7 @@ class Trainer:
         finish: seconds that what comes after the training takes, where it ends after a time.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         learner: Learner,
         loader: Loader,
