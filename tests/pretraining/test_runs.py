@@ -408,7 +408,7 @@ def test_the_teacher_follows_until_the_time_is_up(tmp_path, monkeypatch):
     ("objective", "settings", "said"),
     [
         ("mae", {"mae": {"mask_ratio": 0}}, "mae.mask_ratio=0 hides nothing"),
-        ("masked-patch", {"masked_patch": {"corrupted": 0}}, "corrupted: Input should be greater than 0"),
+        ("masked-patch", {"masked_patch": {"corrupted": 0}}, "corrupted: 0 is out of range: write a value"),
         ("masked-patch", {"masked_patch": {"corrupted": 0.01}}, "corrupted=0.01 corrupts none of the 16 pat"),
     ],
 )

@@ -197,7 +197,7 @@ def test_every_field_of_every_configuration_is_described() -> None:
 @pytest.mark.parametrize(
     ("training", "sentence"),
     [
-        ({"distillation": {"weight": 0.3}}, "distillation.teacher: Field required"),
+        ({"distillation": {"weight": 0.3}}, "distillation.teacher: it is missing"),
         (
             {"distillation": {"teacher": "runs/a", "temperature": 2.0}},
             "distillation.temperature has no effect with training.distillation.kind=hard: leave it out",
