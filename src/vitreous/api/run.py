@@ -23,9 +23,10 @@ from vitreous.languages import speaking
 from vitreous.languages.terminal import said
 from vitreous.results import Result
 from vitreous.tasks import task_named
+from vitreous.tasks.finish import examined, finish
 from vitreous.tasks.result import RunResult
 from vitreous.tasks.task import AnyPlan
-from vitreous.tasks.training_run import examined, open_run, resume_run, task_to_resume, train_run
+from vitreous.tasks.training_run import learn, open_run, resume_run, task_to_resume
 from vitreous.training.callbacks import Callback, Display, Row
 from vitreous.training.clock import Clock
 from vitreous.training.config import length_of
@@ -251,14 +252,21 @@ def train_in_processes(
                 resources(run.states.advice),
                 run.tracked() if world.first else nullcontext(()) as trackers,
             ):
-                result = train_run(
-                    plan,
-                    device=here,
-                    world=world,
-                    callbacks=[*trackers, *shown, *callbacks],
-                    progress=advance,
-                    tell=tell,
-                    **options,
+                try:
+                    trained = learn(
+                        run,
+                        plan.data,
+                        device=here,
+                        world=world,
+                        callbacks=[*trackers, *shown, *callbacks],
+                        tell=tell,
+                        clock=plan.clock,
+                    )
+                except InputError:
+                    run.forget_failed_start()
+                    raise
+                result = finish(
+                    trained, plan, device=here, world=world, progress=advance, say=tell, **options
                 )
         except Interrupted as stopped:
             command, path = run.config.command, quote(str(run.path))

@@ -1,6 +1,6 @@
-"""A run of any task, from its beginning to its report: `start_run` or `resume_run`, then `train_run`, which
-calls `learn`; each reads from top to bottom. At the end: how a run is fitted to its machine. Nothing here
-prints or reads a command line."""
+"""A run of any task until its model is trained: `start_run` or `resume_run`, then `learn`, which reads from
+top to bottom (`vitreous.tasks.finish` has what follows). At the end: how a run is fitted to its machine.
+Nothing here prints or reads a command line."""
 
 from __future__ import annotations
 
@@ -15,28 +15,20 @@ from typing import Any
 import torch
 from torch import nn
 
-from vitreous.data.checks import known_findings
 from vitreous.data.dataset import ImageDataset, named_parts
-from vitreous.data.findings import Finding, write_findings
-from vitreous.data.held_out import data_notes
-from vitreous.data.loading import BadFiles
-from vitreous.data.workers import loading_workers, processes_here
+from vitreous.data.workers import processes_here
 from vitreous.errors import InputError, Param, is_installed
-from vitreous.evaluation.inference_precision import automatic_precision
-from vitreous.evaluation.outputs import Progress
 from vitreous.languages.terminal import said
 from vitreous.models.config import ViTConfig
 from vitreous.tasks import task_named, task_of_run
-from vitreous.tasks.course import FINDINGS, course_of, with_others
-from vitreous.tasks.result import RunResult, write_card
-from vitreous.tasks.task import AnyPlan, AnyTask, Material, Plan, Trained, Tree, module_of
+from vitreous.tasks.task import AnyPlan, AnyTask, Material, Plan, Trained, Tree
 from vitreous.training.callbacks import Callback, Row
 from vitreous.training.clock import Clock
 from vitreous.training.config import CommandConfig, RunConfig
 from vitreous.training.distributed import ALONE, BadFileSync, World, first_value, naming_the_lost
 from vitreous.training.initial_model import without_lost_init
 from vitreous.training.memory import accumulation, activation_checkpointing, free_bytes
-from vitreous.training.precision import CUBLAS_WORKSPACE, WIDE, computing, numerics, pick_precision
+from vitreous.training.precision import CUBLAS_WORKSPACE, WIDE, numerics, pick_precision
 from vitreous.training.run import (
     Run,
     check_free_for_run,
@@ -201,111 +193,6 @@ def resume_run(
         run, note = run.extended(world, epochs=epochs, steps=steps, minutes=minutes)
     run = run if shard is None else run.with_shards(shard)
     return Plan(kind, run.config, opened, run.path.name, (note,) if note else (), run)
-
-
-def train_run(
-    plan: AnyPlan,
-    *,
-    device: torch.device,
-    world: World = ALONE,
-    callbacks: Callbacks = (),
-    progress: Progress | None = None,
-    tell: Callable[[str], None] | None = None,
-    **options: Any,
-) -> RunResult | None:
-    """Train a run from its newest state; evaluate the model, write the report and the model card.
-
-    Args:
-        world: the processes that train and evaluate together; only the first one writes into the run, and has
-            a result.
-        callbacks: are called after each step, validation and saved state: `Display` shows them.
-        progress: called after each batch of the evaluation with the examples done and all of them.
-        tell: takes sentences about what was left out of the data.
-        options: of the evaluation, such as `batch_size`.
-
-    Raises:
-        Interrupted: Ctrl-C or SIGTERM came, and the state is saved.
-        InputError: the loss stays non-finite, a file cannot be written, or too many examples cannot be read.
-    """
-    task, run, data, config = plan.task, plan.made, plan.data, plan.config
-    say = tell or silent
-
-    # ---- The model
-
-    try:
-        trained = learn(
-            run, data, device=device, world=world, callbacks=callbacks, tell=tell, clock=plan.clock
-        )
-    except InputError:
-        run.forget_failed_start()
-        raise
-
-    # ---- What is kept of it, and its evaluation, in all processes
-
-    workers = loading_workers(config.workers)
-    options |= {"device": device, "batch_size": config.evaluated_together, "workers": workers}
-    options |= {"world": world, "progress": progress}
-    trained = trained._replace(compared=plan.compared)
-    trained, sentences = task.settle(trained, **options)  # in fp32, as `vitreous calibrate`
-    if plan.compared:
-        trained, chosen = plan.compared.choose(trained, **options)
-        sentences = [*sentences, *chosen]
-    answerer = task.answerer_of(trained.model, trained.material.beside)
-    held_out, examples = task.held_out_part(data)
-    evaluation = None
-    if held_out:
-        precision = "fp32"
-        if world.first:  # as `vitreous evaluate` chooses it: the same numbers of the same images
-            images = examples if isinstance(examples, ImageDataset) else None
-            folder = run.path / "model"
-            precision = automatic_precision(
-                answerer, images, "auto", device, folder=folder, workers=workers, say=say
-            )
-        with computing(world.broadcast(precision), device):
-            evaluation = task.evaluate(answerer, examples, **options)
-
-    # ---- Findings, report and card, by the first process
-
-    if not world.first:
-        return None
-    for sentence in sentences:
-        say(sentence)
-    bad = BadFiles()
-    bad.merge(trained.material.bad)
-    if evaluation:
-        bad.reasons.update(evaluation.failed)
-        bad.damaged.update(evaluation.damaged)
-    bad.write(run.path / "bad_files.txt")
-    more = task.more(trained)
-    findings = with_others(
-        list(plan.findings or ()), course_of(run, data, evaluation, more.get("baselines", ()))
-    )
-    write_findings(run.path / FINDINGS, findings)
-    result = RunResult(
-        task=task.name,
-        run=run,
-        answerer=answerer,
-        evaluation=evaluation,
-        held_out=held_out,
-        seconds=trained.seconds,
-        waiting=trained.waiting,
-        train_count=trained.material.examples,
-        parameters=sum(each.numel() for each in module_of(answerer).parameters()),
-        bad=dict(bad),
-        report=task.report(trained, answerer, evaluation, findings=findings, **more),
-        more=more,
-        findings=tuple(findings),
-    )
-    write_card(task.about.card, result)
-    return result
-
-
-def examined(task: AnyTask, data: Any, tell: Callable[[str], None]) -> list[Finding]:
-    """Return what is known of data before a training begins on them; it is said first."""
-    found = known_findings(data, labels=task.about.targets != "unlabeled")
-    for sentence in data_notes(found):
-        tell(sentence)
-    return found
 
 
 def recorded_parts(data: Any) -> Mapping[str, ImageDataset]:

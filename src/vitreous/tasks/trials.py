@@ -38,12 +38,12 @@ from vitreous.tasks.candidates import (
     network_outputs,
     problem_of,
 )
+from vitreous.tasks.finish import examined
 from vitreous.tasks.kept_trials import KeptTrials, keep_trials, kept_trials
 from vitreous.tasks.recipe_choice import SMALL, SMALL_ENCODER, weights_of
 from vitreous.tasks.result import write_candidates
 from vitreous.tasks.task import AnyPlan, AnyTask, Plan, Trained, Tree
 from vitreous.tasks.training_run import (
-    examined,
     learn,
     open_run,
     recorded_parts,

@@ -1,0 +1,113 @@
+"""What follows a training: what is kept of it, its evaluation, report and model card."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from vitreous.data.checks import known_findings
+from vitreous.data.dataset import ImageDataset
+from vitreous.data.findings import Finding, write_findings
+from vitreous.data.held_out import data_notes
+from vitreous.data.loading import BadFiles
+from vitreous.data.workers import loading_workers
+from vitreous.evaluation.inference_precision import automatic_precision
+from vitreous.evaluation.outputs import Progress
+from vitreous.tasks.course import FINDINGS, course_of, with_others
+from vitreous.tasks.result import RunResult, write_card
+from vitreous.tasks.task import AnyPlan, AnyTask, Trained, module_of
+from vitreous.training.distributed import ALONE, World
+from vitreous.training.precision import computing
+
+
+def finish(
+    trained: Trained[Any, Any],
+    plan: AnyPlan,
+    *,
+    device: torch.device,
+    world: World = ALONE,
+    progress: Progress | None = None,
+    say: Callable[[str], None],
+    **options: Any,
+) -> RunResult | None:
+    """Keep the best of what was compared, evaluate it, write the report and the model card. Return what the
+    training gave, in the first of the processes, which all call it together.
+
+    Args:
+        progress: called after each batch of the evaluation with the examples done and all of them.
+        say: takes sentences about what is kept.
+        options: of the evaluation, such as `batch_size`.
+
+    Raises:
+        InputError: a file cannot be written, or too many examples cannot be read.
+    """
+    task, run, data, config = plan.task, plan.made, plan.data, plan.config
+
+    # ---- What is kept of it, and its evaluation, in all processes
+
+    workers = loading_workers(config.workers)
+    options |= {"device": device, "batch_size": config.evaluated_together, "workers": workers}
+    options |= {"world": world, "progress": progress}
+    trained = trained._replace(compared=plan.compared)
+    trained, sentences = task.settle(trained, **options)  # in fp32, as `vitreous calibrate`
+    if plan.compared:
+        trained, chosen = plan.compared.choose(trained, **options)
+        sentences = [*sentences, *chosen]
+    answerer = task.answerer_of(trained.model, trained.material.beside)
+    held_out, examples = task.held_out_part(data)
+    evaluation = None
+    if held_out:
+        precision = "fp32"
+        if world.first:  # as `vitreous evaluate` chooses it: the same numbers of the same images
+            images = examples if isinstance(examples, ImageDataset) else None
+            folder = run.path / "model"
+            precision = automatic_precision(
+                answerer, images, "auto", device, folder=folder, workers=workers, say=say
+            )
+        with computing(world.broadcast(precision), device):
+            evaluation = task.evaluate(answerer, examples, **options)
+
+    # ---- Findings, report and card, by the first process
+
+    if not world.first:
+        return None
+    for sentence in sentences:
+        say(sentence)
+    bad = BadFiles()
+    bad.merge(trained.material.bad)
+    if evaluation:
+        bad.reasons.update(evaluation.failed)
+        bad.damaged.update(evaluation.damaged)
+    bad.write(run.path / "bad_files.txt")
+    more = task.more(trained)
+    findings = with_others(
+        list(plan.findings or ()), course_of(run, data, evaluation, more.get("baselines", ()))
+    )
+    write_findings(run.path / FINDINGS, findings)
+    result = RunResult(
+        task=task.name,
+        run=run,
+        answerer=answerer,
+        evaluation=evaluation,
+        held_out=held_out,
+        seconds=trained.seconds,
+        waiting=trained.waiting,
+        train_count=trained.material.examples,
+        parameters=sum(each.numel() for each in module_of(answerer).parameters()),
+        bad=dict(bad),
+        report=task.report(trained, answerer, evaluation, findings=findings, **more),
+        more=more,
+        findings=tuple(findings),
+    )
+    write_card(task.about.card, result)
+    return result
+
+
+def examined(task: AnyTask, data: Any, tell: Callable[[str], None]) -> list[Finding]:
+    """Return what is known of data before a training begins on them; it is said first."""
+    found = known_findings(data, labels=task.about.targets != "unlabeled")
+    for sentence in data_notes(found):
+        tell(sentence)
+    return found
