@@ -42,16 +42,16 @@ def compare(
     """Compare runs of one task on the examples that all of them have held out, and write a page about it.
 
     Args:
-        workers: threads that decode images; by default one for each core.
-        device: auto, cpu, cuda, cuda:N or mps; auto is a GPU where there is one.
-        progress: show a progress bar on stderr.
-        language: of the page, en or ko; by default the locale's.
         runs: two or more; the others are compared with the first.
         data: a dataset to compare on, in any form that `train` takes; by default the held-out part of each
             run's own.
         out: the HTML file; by default a new one in comparisons/.
         batch_size: examples in a batch.
+        workers: threads that decode images; by default one for each core.
+        device: auto, cpu, cuda, cuda:N or mps; auto is a GPU where there is one.
         precision: fp32; bf16; auto: bf16 where that is faster and gives the same answers.
+        progress: show a progress bar on stderr.
+        language: of the page, en or ko; by default the locale's.
 
     Raises:
         InputError: fewer than two runs, runs of different tasks, a run without a model, or nothing held out.
