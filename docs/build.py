@@ -18,6 +18,7 @@ DOCS = Path(__file__).parent
 SITE = DOCS.parent / "build" / "docs"
 ADDRESS = "https://vitreous.readthedocs.io"
 LANGUAGES = {"en": "Code of the figure", "ko": "그림을 그리는 코드"}
+LIVE = {"digits": "vit-in-the-browser", "emoji": "emoji-in-the-browser"}
 START = """<!doctype html>
 <meta charset="utf-8">
 <title>vitreous</title>
@@ -71,16 +72,21 @@ def build(site: Path) -> None:
 
 
 def learn_page(folder: Path, language: str) -> None:
-    """Write the landing page's model, the paper's on digits, and another on emoji. A link shows an image."""
+    """Write the landing page's model on digits, and that on emoji, which link to each other. A link to them
+    shows an image."""
     import vitreous as vt
 
-    for name, model in {"vit-in-the-browser": "digits", "emoji-in-the-browser": "emoji"}.items():
+    linked = " ".join(f"{model}={name}.html" for model, name in LIVE.items())
+    metas = (
+        f'<meta property="og:image" content="{ADDRESS}/{language}/_static/learn.png">\n'
+        f'<meta name="vitreous-pages" content="{linked}">'
+    )
+    for model, name in LIVE.items():
         path = folder / f"{name}.html"
         path.unlink(missing_ok=True)
         vt.learn(model, out=path, language=language)
-        image = f'<meta property="og:image" content="{ADDRESS}/{language}/_static/learn.png">'
         page = path.read_text(encoding="utf-8")
-        path.write_text(page.replace("</title>", f"</title>\n{image}", 1), encoding="utf-8")
+        path.write_text(page.replace("</title>", f"</title>\n{metas}", 1), encoding="utf-8")
 
 
 def notebooks(site: Path, language: str) -> None:

@@ -54,7 +54,7 @@ def learn(
         InputError: no such model or image, or a model that the page cannot run.
     """
     require_packages("jinja2", "matplotlib", extra="train", what="learn")
-    from vitreous.addons.learn_page.page import BUNDLED, CREDITS, write_learn_page
+    from vitreous.addons.learn_page.page import BUNDLED, facts_of, write_learn_page
     from vitreous.api.inspection import default_folder
 
     named = "digits" if model is None else model
@@ -73,6 +73,9 @@ def learn(
         check_free(page)
     with speaking(language), writing_to(page):
         samples, failed = samples_of(model, opened, images)
+        facts = facts_of(model) if own else {}
+        if images is not None:
+            facts.pop("credit", None)  # that of its own images
         found = write_learn_page(
             page,
             opened,
@@ -80,7 +83,7 @@ def learn(
             name=run.name,
             trained=not is_fresh(model),
             ask_browser=language is None,
-            credit=CREDITS.get(model, "") if own and images is None else "",
+            facts=facts,
             bundled=named if own else "",
             new=not of_run,
         )

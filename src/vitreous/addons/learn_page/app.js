@@ -50,6 +50,16 @@ const recorded = DATA.recorded?.map(({ index, numbers }) => {
   return { ...tensors, lens: Array.from({ length: count }, (_, l) => row(tensors.lens, l)) };
 });
 const samples = DATA.samples.map((each) => sampleCanvas(each, DATA.config.image_size, DATA.config.channels));
+// What people look at has more pixels than what the model sees; it is decoded after the first drawing.
+for (const [i, { fine }] of DATA.samples.entries()) {
+  if (!fine) continue;
+  const image = new Image();
+  image.onload = () => {
+    samples[i].fine = image;
+    if (state.source === samples[i]) update({});
+  };
+  image.src = `data:image/jpeg;base64,${fine}`;
+}
 
 const state = {
   language: document.documentElement.lang,
@@ -66,11 +76,14 @@ const state = {
   batchSize: 1e9,
   withoutPositions: false,
   shuffled: false,
-  without: new Set(),
+  without: new Set(), // heads that are switched off, "layer.head"
+  covered: new Set(), // places of patches that are hidden from the model
+  covering: false, // whether touching a patch covers it
   kept: {},
   hidden: -1,
   depth: DATA.config.depth, // layers after which the answer is shown, from 0
   how: false,
+  step: 0, // of the story, from 1; 0: it is closed
   practice: false,
   chosenLanguage: false,
   scroll: null,
@@ -240,6 +253,7 @@ function changesNow() {
   return {
     withoutPositions: state.withoutPositions,
     order: state.shuffled ? orderOf(model.count) : null,
+    covered: state.covered,
     without: state.without,
   };
 }
@@ -261,7 +275,7 @@ function compute() {
     return;
   }
   const before = performance.now(),
-    changed = state.withoutPositions || state.shuffled || state.without.size;
+    changed = state.withoutPositions || state.shuffled || state.without.size || state.covered.size;
   trace = run(state.source, changesNow());
   millis = Math.min(millis, performance.now() - before);
   unchanged = changed ? run(state.source, {}) : null;
@@ -275,7 +289,8 @@ function context() {
     [p, q] = config.patch_size,
     image = trace && pixelsOf(state.source, config);
   const order = state.shuffled ? orderOf(model.count) : null;
-  const whole = image && shuffledPatches(wholePatches(image, config), config.patch_size, order),
+  const shuffled = image && shuffledPatches(wholePatches(image, config), config.patch_size, order),
+    whole = image && coveredPatches(shuffled, config.patch_size, state.covered, DATA.resize.mean),
     convolutional = config.stem.kind === "convolution";
   const detailed = trace ? [...trace.layers.keys()].filter((l) => trace.layers[l].heads) : [];
   if (trace && !detailed.includes(state.layer))
@@ -292,6 +307,9 @@ function context() {
     prefix: model.prefix,
     grid: [model.rows, model.columns],
     image: whole,
+    order,
+    // The image as it came, where it has more pixels than the model sees.
+    fine: trained() ? state.source.fine : undefined,
     N: model.count,
     T: model.length,
     D: config.width,
@@ -368,6 +386,7 @@ function context() {
       state.withoutPositions,
       state.shuffled,
       [...state.without],
+      [...state.covered],
     ]);
     if (state.kept.model !== settings) state.kept = { model: settings };
     for (const i of others) {
@@ -492,6 +511,7 @@ function shownPanels(c) {
 function draw() {
   const c = context();
   drawStage(c);
+  drawStory(c);
   drawTraining(c);
   drawDock(c);
   byId("how").hidden = byId("path").hidden = !state.how;
@@ -596,7 +616,7 @@ function drawDock(c) {
   byId("lead").textContent = !trained() ? about : DATA.trained ? lead : `${lead} ${w.fresh}`;
   byId("made").textContent =
     filled(w.made, { version: DATA.version }) +
-    (DATA.credit ? ` ${filled(w.credit, { source: DATA.credit })}` : "") +
+    (DATA.facts?.credit ? ` ${filled(w.credit, { source: DATA.facts.credit })}` : "") +
     (DATA.half ? ` ${filled(w.rounding, { change: DATA.rounding.toExponential(0) })}` : "");
   byId("theme").textContent = w[`theme_${state.theme}`];
   byId("theme").setAttribute("aria-label", `${w.theme}: ${w[`theme_${state.theme}`]}`);
@@ -862,18 +882,23 @@ function useCanvas(canvas, sample = -1) {
 }
 
 function useSample(i) {
+  if (camera.stream) stopCamera();
+  state.covered = new Set();
   showOnPads(samples[i]);
   useCanvas(samples[i], i);
 }
 
 async function useFile(file) {
   if (!file?.type.startsWith("image/") || (trained() && recorded)) return;
+  if (camera.stream) stopCamera();
   const means = samples
     .map((each) => pixelsOf(each, DATA.config).data)
     .map((data) => data.reduce((sum, value) => sum + value, 0) / data.length);
   const dark =
     DATA.config.channels === 1 && means.reduce((sum, value) => sum + value, 0) / means.length < 0.4;
-  const canvas = await fileCanvas(file, DATA.config.image_size, DATA.resize, dark);
+  const bitmap = await createImageBitmap(file),
+    canvas = fittedCanvas(bitmap, DATA.config.image_size, DATA.resize, dark);
+  if (DATA.config.channels === 3) canvas.fine = fittedCanvas(bitmap, fineSize(), DATA.resize, false);
   showOnPads(canvas);
   useCanvas(canvas);
 }
@@ -906,6 +931,7 @@ for (const prefix of ["", "stage-"]) {
   byId(`${prefix}samples`).append(
     ...samples.map((canvas, i) => {
       const copy = canvasOf(canvas.width, canvas.height, (pen) => pen.drawImage(canvas, 0, 0));
+      if (DATA.samples[i].fine) copy.style.imageRendering = "auto";
       return element("button", { type: "button", onclick: () => useSample(i) }, copy);
     }),
   );
@@ -915,10 +941,13 @@ byId("depth").oninput = (event) => {
   update({ depth, layer: Math.max(0, depth - 1) });
 };
 byId("sight-class").onclick = () => update({ token: 0 });
+byId("search").onclick = search;
+listenToStory();
+byId("camera").onclick = () => (camera.stream ? stopCamera() : startCamera());
 byId("how-open").onclick = () => update({ how: !state.how, scroll: state.how ? null : "how" });
 byId("train-open").onclick = () => update({ practice: !state.practice, scroll: state.practice ? null : "training" });
 byId("share").onclick = share;
-addEventListener("resize", () => drawLines(context()));
+addEventListener("resize", () => draw());
 document.addEventListener("dragover", (event) => event.preventDefault());
 document.addEventListener("drop", (event) => {
   event.preventDefault();
@@ -974,9 +1003,9 @@ function languageOfBrowser() {
   return asked.map((each) => each.slice(0, 2)).find((each) => WORDS[each]) ?? state.language;
 }
 
-// The fourth sample, or the first whose label the model answers.
+// The fourth digit or the first image, or the first whose label the model answers.
 function firstSample() {
-  const fourth = Math.min(3, samples.length - 1);
+  const fourth = DATA.config.channels === 1 ? Math.min(3, samples.length - 1) : 0;
   if (!trained() || model.shapesOnly) return fourth;
   const right = (i) => {
     const p = probabilities(run(samples[i], {}, i).logits);
@@ -993,10 +1022,44 @@ function open() {
   document.documentElement.lang = state.language;
   showOnPads(state.source);
   compute();
+  if (!/\bt=/.test(location.hash)) state.token = tokenThatCounts();
   draw();
 }
 
+// The class token, or the patch that adds most to the answer where the mean of the patches is read.
+function tokenThatCounts() {
+  const weights = model.tensors?.["head.weight"];
+  if (model.prefix || recorded || !trace?.normed || weights.shape[1] !== model.config.width) return 0;
+  const wanted = row(weights, best(trace.logits)[0]),
+    given = Array.from({ length: model.length }, (_, t) =>
+      row(trace.normed, t).reduce((sum, value, d) => sum + value * wanted[d], 0),
+    );
+  return given.indexOf(Math.max(...given));
+}
+
+// The answer forms before the reader's eyes, layer by layer, until he touches anything.
+function playLayers() {
+  if (!DATA.bundled || still()) return;
+  let depth = 0;
+  const timer = setInterval(() => {
+    if (depth > model.config.depth) return stop();
+    update({ depth, layer: Math.max(0, depth - 1) });
+    depth += 1;
+  }, 420);
+  const stop = () => {
+    clearInterval(timer);
+    for (const name of ["pointerdown", "keydown"]) removeEventListener(name, stopped, true);
+  };
+  const stopped = () => {
+    stop();
+    update({ depth: model.config.depth, layer: model.config.depth - 1 });
+  };
+  for (const name of ["pointerdown", "keydown"]) addEventListener(name, stopped, true);
+}
+
 chooseModel();
+const asked = location.hash.length > 1;
 open();
+if (!asked) playLayers();
 addEventListener("hashchange", () => location.hash !== addressNow() && open());
 addEventListener("load", () => requestAnimationFrame(() => drawLines(context())));

@@ -321,10 +321,10 @@ function pixelCanvas(image) {
 function patchImage(
   image,
   grid,
-  { id, label, side = 220, gap = 2, weights, marked = -1, at, pick, most },
+  { id, label, side = 220, gap = 2, weights, marked = -1, at, pick, most, fine, order, covered },
 ) {
   const [rows, columns] = grid,
-    pixels = pixelCanvas(image),
+    pixels = fine ?? pixelCanvas(image),
     detail = 2;
   const canvas = cells({
     id,
@@ -351,7 +351,12 @@ function patchImage(
     const [r, c] = [Math.floor(n / columns), n % columns],
       space = gap * detail;
     const box = [c * w + space / 2, r * h + space / 2, w - space, h - space];
-    pen.drawImage(pixels, c * q, r * p, q, p, ...box);
+    const from = order && fine ? order[n] : n;
+    pen.drawImage(pixels, (from % columns) * q, Math.floor(from / columns) * p, q, p, ...box);
+    if (covered?.has(n)) {
+      pen.fillStyle = "#8a8f8d"; // a color that is seen to cover
+      pen.fillRect(...box);
+    }
     if (weights) {
       const share = weights[n] / (top || 1);
       pen.fillStyle = `rgba(8, 20, 26, ${0.62 * (1 - share)})`;

@@ -68,19 +68,22 @@ function landscape() {
   });
 }
 
-// A file as the model's preprocessing has it: cropped to the center, squashed or padded. Dark on light becomes light
-// on dark where the model's images are.
-async function fileCanvas(file, [height, width], resize, dark) {
-  const bitmap = await createImageBitmap(file);
+// The size in which an image of one's own is shown: some 256 pixels, and whole ones in each patch.
+const fineSize = () => DATA.config.image_size.map((side) => side * Math.max(1, Math.round(256 / side)));
+
+// An image (or a frame of a video) as the model's preprocessing has it: cropped to the center, squashed or padded. Dark
+// on light becomes light on dark where the model's images are.
+function fittedCanvas(bitmap, [height, width], resize, dark) {
+  const [wide, tall] = [bitmap.videoWidth ?? bitmap.width, bitmap.videoHeight ?? bitmap.height];
   return canvasOf(width, height, (pen) => {
     const grow =
       resize.kind === "fit"
-        ? Math.min(width / bitmap.width, height / bitmap.height)
-        : Math.max(width / bitmap.width, height / bitmap.height) / resize.fraction;
+        ? Math.min(width / wide, height / tall)
+        : Math.max(width / wide, height / tall) / resize.fraction;
     const [w, h] =
       resize.kind === "squash"
         ? [width / resize.fraction, height / resize.fraction]
-        : [bitmap.width * grow, bitmap.height * grow];
+        : [wide * grow, tall * grow];
     const channels = Array.from({ length: 3 }, (_, c) => 255 * (resize.mean[c] ?? resize.mean[0]));
     pen.fillStyle = resize.kind === "fit" ? `rgb(${channels})` : "#fff";
     pen.fillRect(0, 0, width, height);
@@ -221,4 +224,37 @@ class Pad {
       pen.putImageData(out, 0, 0);
     });
   }
+}
+
+// --- The camera: what it sees is what the model gets, several times a second, until it is stopped. --------------
+
+const camera = { stream: null, timer: 0 };
+
+async function startCamera() {
+  try {
+    camera.stream = await navigator.mediaDevices.getUserMedia({ video: { facingMode: "environment", width: 640 } });
+  } catch {
+    byId("said").textContent = byId("stage-hint").textContent = words().camera_failed;
+    return;
+  }
+  const video = element("video", { playsinline: true });
+  video.muted = true;
+  video.srcObject = camera.stream;
+  await video.play();
+  const look = () => {
+    if (!camera.stream) return;
+    const canvas = fittedCanvas(video, DATA.config.image_size, DATA.resize, false);
+    canvas.fine = fittedCanvas(video, fineSize(), DATA.resize, false);
+    useCanvas(canvas);
+    camera.timer = setTimeout(look, 100);
+  };
+  look();
+}
+
+// The last frame stays.
+function stopCamera() {
+  for (const track of camera.stream?.getTracks() ?? []) track.stop();
+  clearTimeout(camera.timer);
+  camera.stream = null;
+  update({});
 }

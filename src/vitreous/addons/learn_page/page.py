@@ -9,7 +9,9 @@ from __future__ import annotations
 import base64
 import copy
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import io
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -36,6 +38,7 @@ from vitreous.layers.block import MLP, PreNormBlock
 from vitreous.layers.embedding import AddedPositions, PatchStem, to_patches
 from vitreous.models.config import ViTConfig
 from vitreous.models.model import as_probabilities
+from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.stored import ImageLike
 from vitreous.models.vit import ViT
 from vitreous.results import Result
@@ -47,7 +50,7 @@ if TYPE_CHECKING:
 # The paper's model on digits (docs/make_digits_model.py) and on emoji in color (docs/make_emoji_model.py).
 DIGITS, EMOJI = (Path(__file__).parent / name for name in ("digits", "emoji"))
 BUNDLED = {"digits": DIGITS, "emoji": EMOJI}
-CREDITS = {EMOJI: "Noto Color Emoji (SIL Open Font License 1.1)"}  # of the images that come with a model
+SITE = "https://vitreous.readthedocs.io"  # has the lessons that the story links to
 MOST_SAMPLES = 10  # images of the page
 SMALL = 1_000_000  # parameters of a model that has the page beside its report
 LARGEST = 5_000_000  # parameters whose weights are in the page
@@ -70,6 +73,7 @@ RUNS: dict[str, tuple[object, ...]] = {
     "pooling.kind": ("class", "mean", "mean-all", "class+mean"),
     "channels": (1, 3),
 }
+FINE = 224  # pixels of a side in which people see an image of fewer
 
 
 @dataclass(frozen=True)
@@ -103,7 +107,7 @@ def write_learn_page(
     name: str,
     trained: bool = True,
     ask_browser: bool = False,
-    credit: str = "",
+    facts: Mapping[str, Any] | None = None,
     bundled: str = "",
     new: bool = False,
 ) -> LearnPage:
@@ -114,7 +118,7 @@ def write_learn_page(
         name: of the model, for the page.
         trained: whether the weights have learned anything.
         ask_browser: whether the page opens in the language of the browser instead, where it has that.
-        credit: where the images are from, and their license.
+        facts: of a model that comes with the package, as in `facts_of`.
         bundled: the name of a model that comes with the package: digits or emoji.
         new: replace nothing, as in `whole`.
 
@@ -139,7 +143,8 @@ def write_learn_page(
         "version": __version__,
         "name": name,
         "trained": trained,
-        "credit": credit,
+        "facts": facts,
+        "site": SITE,
         "bundled": bundled,
         "temperature": model.temperature,
         "labels": model.labels or [str(number) for number in range(model.config.num_classes or 0)],
@@ -154,8 +159,12 @@ def write_learn_page(
         "weights": encoded(tensors.values(), half),
         "rounding": rounding,
         "samples": [
-            {"label": label, "pixels": base64.b64encode(image.tobytes()).decode("ascii")}
-            for image, (_, label) in zip(shown, samples, strict=False)
+            {
+                "label": label,
+                "pixels": base64.b64encode(image.tobytes()).decode("ascii"),
+                "fine": None if recorded else fine(prepared, original),
+            }
+            for image, (original, label) in zip(shown, samples, strict=False)
         ],
         "recorded": [recording(model, prepared(image)[None]) for image in shown] if recorded else None,
         "drawing": drawings_of(model),
@@ -203,6 +212,28 @@ def bundled_samples(model: object) -> list[tuple[ImageLike, str]]:
         return []
     paths = sorted(model.glob("*.png"))
     return [(Image.open(path), path.stem.partition("-")[2]) for path in paths]
+
+
+def facts_of(folder: Path) -> dict[str, Any]:
+    """Return what is known of a model that comes with the package: "credit", where its images are from and
+    their licenses."""
+    path = folder / "facts.json"
+    return json.loads(path.read_text("utf-8")) if path.is_file() else {}
+
+
+def fine(prepared: Preprocessing, image: ImageLike) -> str | None:
+    """Return what a model sees of an image in as many pixels as people like to see, as base64 of a JPEG; None
+    where it sees that many, or the image has no more than it sees."""
+    height, width = prepared.size
+    if prepared.channels != 3 or min(height, width) >= FINE or not isinstance(image, Image.Image):
+        return None
+    if min(image.size) < 1.5 * min(height, width):
+        return None
+    larger = FINE // min(height, width)
+    shown = prepared.model_copy(update={"size": (larger * height, larger * width)}).image(image)
+    stream = io.BytesIO()
+    shown.save(stream, "JPEG", quality=82)
+    return base64.b64encode(stream.getvalue()).decode("ascii")
 
 
 def labeled_samples(images: ImageDataset, most: int = MOST_SAMPLES) -> list[tuple[ImageLike, str]]:

@@ -17,11 +17,17 @@ function drawStage(c) {
     range = byId("depth");
   // What the first screen promises is what this page does: a large model is not run, a fresh one has no answers.
   const says = [c.t("stage_lead"), w[recorded ? "stage_recorded" : "stage_live"]];
-  if (DATA.bundled === "emoji") says.push(c.t("stage_emoji"));
   if (!DATA.trained) says.push(w.fresh);
   byId("stage-lead").textContent = says.join(" ");
+  const facts = w[`stage_${DATA.bundled}`] ? c.t(`stage_${DATA.bundled}`) : "";
+  byId("stage-facts").textContent = facts;
+  byId("stage-facts").hidden = !facts;
   byId("sight-note").textContent = trace ? c.t("sight_note") + (c.config.class_token ? ` ${w.sight_note_class}` : "") : "";
   byId("stage-hint").textContent = pad.enabled ? w.hint_draw : recorded ? w.hint_recorded : w.hint_drop;
+  drawOthers(w);
+  byId("camera").hidden = pad.enabled || Boolean(recorded) || !navigator.mediaDevices?.getUserMedia;
+  byId("camera").textContent = w[camera.stream ? "camera_stop" : "camera"];
+  byId("camera").setAttribute("aria-pressed", String(Boolean(camera.stream)));
   byId("stage-pad").setAttribute("aria-label", pad.enabled ? w.pad : w.image);
   for (const [i, button] of [...byId("stage-samples").children].entries()) {
     button.setAttribute("aria-pressed", String(i === state.sample));
@@ -31,14 +37,76 @@ function drawStage(c) {
   range.value = state.depth;
   range.setAttribute("aria-valuetext", depthName(c));
   byId("depth-now").textContent = depthName(c);
+  drawTouch(c);
   drawSight(c);
   drawGuess(c);
   drawStageSwitches(c);
+  byId("search").hidden = switchesFixed();
+  byId("story-open").hidden = !canTell() || state.step > 0;
   byId("how-open").textContent = w[state.how ? "how_close" : "how"];
   byId("how-open").setAttribute("aria-expanded", String(state.how));
   byId("train-open").hidden = !canTrain();
   byId("train-open").textContent = w[state.practice ? "train_close" : "train"];
   byId("train-open").setAttribute("aria-expanded", String(state.practice));
+}
+
+// The other pages of this kind, where the site that holds this one names them: "digits=a.html emoji=b.html".
+function drawOthers(w) {
+  const pages = document.querySelector("meta[name=vitreous-pages]")?.content.split(" ") ?? [],
+    host = byId("others");
+  host.hidden = !pages.length;
+  host.setAttribute("aria-label", w.others);
+  host.replaceChildren(
+    ...pages.map((each) => {
+      const [name, href] = each.split("=");
+      return element("a", { href, "aria-current": name === DATA.bundled ? "page" : null }, w[`page_of_${name}`]);
+    }),
+  );
+}
+
+// What a finger on a patch does: show its lines, or cover it.
+function drawTouch(c) {
+  const focus = document.activeElement?.id,
+    choice = (id, text, pressed, onclick) =>
+      element("button", { type: "button", id, "aria-pressed": pressed === null ? null : String(pressed), onclick }, text);
+  byId("touch").hidden = switchesFixed();
+  byId("touch").setAttribute("aria-label", c.words.touch);
+  byId("touch").replaceChildren(
+    choice("touch-look", c.words.touch_look, !state.covering, () => update({ covering: false })),
+    choice("touch-cover", c.words.touch_cover, state.covering, () => update({ covering: true })),
+    ...(state.covered.size
+      ? [choice("uncover", c.t("uncover", { count: state.covered.size }), null, () => change({ covered: new Set() }))]
+      : []),
+  );
+  if (focus) byId(focus)?.focus({ preventScroll: true });
+}
+
+function cover(n, on = true) {
+  if (state.covered.has(n) === on) return;
+  const covered = new Set(state.covered);
+  on ? covered.add(n) : covered.delete(n);
+  change({ covered });
+}
+
+// How much of a layer's attention a token gives to each, on average over the heads that are on.
+function attentionOf(layer, l, token) {
+  const on = layer.heads.filter((_, k) => !state.without.has(`${l}.${k}`)),
+    mean = new Float32Array(layer.heads[0].weights.shape[1]);
+  for (const head of on)
+    row(head.weights, token).forEach((weight, t) => {
+      mean[t] += weight / on.length;
+    });
+  return mean;
+}
+
+// "patch 6: patch 9 31%, patch 2 12%, [class] 9%".
+function attentionWords(c, token) {
+  const l = shownLayer(),
+    layer = trace?.layers[l];
+  if (!layer?.heads) return c.tokenName(token);
+  const mean = attentionOf(layer, l, token),
+    top = [...mean.keys()].sort((a, b) => mean[b] - mean[a]).slice(0, 3);
+  return `${c.tokenName(token)}: ${top.map((t) => `${c.tokenName(t)} ${percent(mean[t])}`).join(", ")}`;
 }
 
 function depthName(c) {
@@ -58,18 +126,47 @@ function drawSight(c) {
   const canvas = patchImage(c.image, c.grid, {
     id: "sight-canvas",
     label: c.words.sight,
-    side: innerWidth > 960 ? Math.max(272, Math.min(420, innerHeight - 530)) : 272,
+    side: innerWidth > 960 ? Math.max(272, Math.min(420, innerHeight - 580)) : 272,
     gap: c.grid[1] > 8 ? 1 : 3,
     marked: state.token - c.prefix,
-    at: (n) => c.tokenName(n + c.prefix),
-    pick: (n) => update({ token: n + c.prefix }),
+    at: (n) => attentionWords(c, n + c.prefix),
+    pick: (n) => (state.covering || update({ token: n + c.prefix })),
+    fine: c.fine,
+    order: c.order,
+    covered: state.covered,
   });
+  canvas.classList.toggle("covering", state.covering);
+  host.canvas = canvas;
   const over = (event) => {
     const box = canvas.getBoundingClientRect(),
       y = Math.floor(((event.clientY - box.top) / box.height) * c.grid[0]),
       x = Math.floor(((event.clientX - box.left) / box.width) * c.grid[1]);
     return Math.max(0, Math.min(c.N - 1, y * c.grid[1] + x)) + c.prefix;
   };
+  // A finger that is down covers what it touches; the canvas may be drawn again meanwhile.
+  canvas.addEventListener("pointerdown", (event) => {
+    if (!state.covering) return;
+    event.preventDefault();
+    const first = over(event) - c.prefix,
+      on = !state.covered.has(first);
+    const rub = (moved) => {
+      const box = host.canvas.getBoundingClientRect();
+      if (moved.clientX < box.left || moved.clientX > box.right || moved.clientY < box.top || moved.clientY > box.bottom)
+        return;
+      const y = Math.floor(((moved.clientY - box.top) / box.height) * c.grid[0]),
+        x = Math.floor(((moved.clientX - box.left) / box.width) * c.grid[1]);
+      cover(Math.max(0, Math.min(c.N - 1, y * c.grid[1] + x)), on);
+    };
+    const stop = () => {
+      removeEventListener("pointermove", rub);
+      removeEventListener("pointerup", stop);
+      removeEventListener("pointercancel", stop);
+    };
+    addEventListener("pointermove", rub);
+    addEventListener("pointerup", stop);
+    addEventListener("pointercancel", stop);
+    cover(first, on);
+  });
   canvas.addEventListener("pointermove", (event) => {
     if (event.pointerType === "touch" || hover.token === over(event)) return;
     hover.token = over(event);
@@ -83,6 +180,11 @@ function drawSight(c) {
   canvas.addEventListener("blur", leave);
   // The arrow keys look around as a pointer does; Enter chooses.
   canvas.addEventListener("keydown", (event) => {
+    if (state.covering && (event.key === "Enter" || event.key === " ")) {
+      const [r, column] = canvas.cursor,
+        n = r * c.grid[1] + column;
+      cover(n, !state.covered.has(n));
+    }
     if (!event.key.startsWith("Arrow")) return;
     const [r, column] = canvas.cursor;
     hover.token = r * c.grid[1] + column + c.prefix;
@@ -104,6 +206,7 @@ function drawLines(c) {
   byId("sight-caption").textContent = layer?.heads
     ? c.t("looks_in_layer", { token: name, number: shownLayer() + 1 })
     : c.words.no_attention_yet;
+  byId("sight-words").textContent = layer?.heads ? attentionWords(c, token) : "";
   svg.replaceChildren();
   if (!canvas || !layer?.heads || !box.width) return;
   const place = (t) => {
@@ -170,7 +273,7 @@ function drawGuess(c) {
   const names = rows.map((k) => c.labels[k]).join();
   if (host.dataset.names !== names) {
     host.dataset.names = names;
-    host.style.setProperty("--name", `${Math.min(6, 0.6 + 0.6 * Math.max(...rows.map((k) => c.labels[k].length)))}rem`);
+    host.style.setProperty("--name", `${Math.min(8.6, 0.6 + 0.5 * Math.max(...rows.map((k) => c.labels[k].length)))}rem`);
     host.replaceChildren(...bars(rows.map((k) => ({ name: c.labels[k], share: 0, text: "", ghost: 0 }))).children);
   }
   [...host.children].forEach((each, i) => {
@@ -209,18 +312,103 @@ function drawStageSwitches(c) {
           disabled: fixed,
           "aria-pressed": String(!state.without.has(key)),
           "aria-label": `${w.head} ${k + 1}`,
-          onclick: () => {
-            const without = new Set(state.without);
-            without.has(key) ? without.delete(key) : without.add(key);
-            change({ without });
-          },
+          onclick: () => switchHeads([key], !state.without.has(key)),
         },
         String(k + 1),
+      );
+    }),
+    ...headGroups(c, layer).map(([id, text, keys]) => {
+      const off = keys.every((key) => state.without.has(key)) && allHeads(c, layer).filter((key) => state.without.has(key)).length === keys.length;
+      return element(
+        "button",
+        {
+          type: "button",
+          id,
+          disabled: fixed,
+          "aria-pressed": String(off),
+          onclick: () => change({ without: new Set([...state.without].filter((key) => !key.startsWith(`${layer}.`)).concat(off ? [] : keys)) }),
+        },
+        text,
       );
     }),
   );
   byId("stage-note").textContent = noteOfSwitches(c);
   if (focus) byId(focus)?.focus({ preventScroll: true });
+}
+
+const allHeads = (c, layer) => Array.from({ length: c.K }, (_, k) => `${layer}.${k}`);
+
+// Heads that are switched off together: those of the layer, and all of it but one.
+function headGroups(c, layer) {
+  const all = allHeads(c, layer),
+    shown = `${layer}.${Math.min(state.head, c.K - 1)}`;
+  return [
+    ["stage-layer-off", c.words.layer_off, all],
+    ["stage-only-head", c.t("only_head", { number: Math.min(state.head, c.K - 1) + 1 }), all.filter((key) => key !== shown)],
+  ];
+}
+
+function switchHeads(keys, off) {
+  const without = new Set(state.without);
+  for (const key of keys) off ? without.add(key) : without.delete(key);
+  change({ without, head: Number(keys[0].split(".")[1]) });
+}
+
+// What of all that can be switched off changes this answer most, and which of the images is the least certain: a reader
+// who presses any one head sees nothing, for models keep more than one way to an answer.
+async function search() {
+  const c = context(),
+    source = state.source,
+    base = { ...changesNow(), without: new Set() },
+    { logits } = run(source, base),
+    [winner] = best(logits),
+    before = probabilities(logits)[winner];
+  const tries = [];
+  for (let l = 0; l < c.L; l++) {
+    const all = allHeads(c, l);
+    tries.push({ text: c.t("found_layer", { layer: l + 1 }), layer: l, without: all });
+    for (const [k, key] of all.entries()) {
+      tries.push({ text: c.t("found_head", { layer: l + 1, head: k + 1 }), layer: l, without: [key] });
+      if (c.K > 2) tries.push({ text: c.t("found_only", { layer: l + 1, head: k + 1 }), layer: l, without: all.filter((each) => each !== key) });
+    }
+  }
+  byId("search").disabled = true;
+  byId("found").replaceChildren();
+  for (const [i, each] of tries.entries()) {
+    await new Promise((next) => setTimeout(next)); // the page stays alive
+    byId("search").textContent = c.t("searching", { number: i + 1, count: tries.length });
+    const changed = run(source, { ...base, without: new Set(each.without) }).logits;
+    each.top = best(changed)[0];
+    each.points = Math.round(100 * (probabilities(changed)[winner] - before));
+  }
+  byId("search").disabled = false;
+  byId("search").textContent = words().search;
+  if (state.source !== source) return;
+  const found = tries.sort((a, b) => Number(b.top !== winner) - Number(a.top !== winner) || a.points - b.points).slice(0, 3);
+  const margins = samples.map((canvas, i) => {
+    const p = probabilities(run(canvas, {}, i).logits),
+      [first, second] = best(p);
+    return { i, gap: p[first] - p[second], names: [first, second] };
+  });
+  const border = margins.filter(({ i }) => i !== state.sample).sort((a, b) => a.gap - b.gap)[0];
+  byId("found").replaceChildren(
+    ...found.map(({ text, layer, without, top: now, points }) =>
+      element(
+        "button",
+        { type: "button", onclick: () => change({ without: new Set(without), depth: state.depth && c.L, layer }) },
+        `${text}: ${c.labels[winner]} ${points > 0 ? "+" : "−"}${c.t("points", { number: Math.abs(points) })}${now === winner ? "" : ` → ${c.labels[now]}`}`,
+      ),
+    ),
+    ...(border
+      ? [
+          element(
+            "button",
+            { type: "button", onclick: () => useSample(border.i) },
+            c.t("found_border", { first: c.labels[border.names[0]], second: c.labels[border.names[1]], points: Math.round(100 * border.gap) }),
+          ),
+        ]
+      : []),
+  );
 }
 
 const canTrain = () => Boolean(DATA.practice) && !untrainable(DATA.config);
@@ -291,14 +479,15 @@ function addressNow() {
   if (state.sample >= 0) found.set("s", state.sample);
   else if (state.hidden < 0 && lettersOf(state.source)) found.set("i", lettersOf(state.source));
   if (state.depth !== model.config.depth) found.set("d", state.depth);
-  if (state.token) found.set("t", state.token);
+  if (state.token || !model.prefix) found.set("t", state.token);
   if (state.withoutPositions) found.set("x", 1);
   if (state.shuffled) found.set("r", 1);
+  if (state.covered.size) found.set("c", [...state.covered].join("_"));
   if (state.without.size) found.set("o", [...state.without].join("_"));
   if (state.how) found.set("how", 1);
   if (state.practice) found.set("train", 1);
   if (state.chosenLanguage) found.set("lang", state.language);
-  return `#${found}`;
+  return state.step ? `#step-${state.step}${found.size ? `&${found}` : ""}` : `#${found}`;
 }
 
 function writeAddress() {
@@ -312,7 +501,8 @@ function writeAddress() {
 
 // Read what the address says: a panel, or a state of the page.
 function readAddress() {
-  const text = location.hash.slice(1);
+  const [, step, text] = /^(?:step-(\d+)&?)?(.*)$/s.exec(location.hash.slice(1));
+  state.step = canTell() ? Math.min(Number(step ?? 0), STORY.length) : 0;
   if (PANELS.some((panel) => panel.id === text)) return Object.assign(state, { how: true, scroll: text });
   const found = new URLSearchParams(text),
     number = (name, most) => Math.max(0, Math.min(most, Math.trunc(Number(found.get(name))) || 0));
@@ -327,6 +517,7 @@ function readAddress() {
   state.token = number("t", model.length - 1);
   state.withoutPositions = found.has("x") && !recorded;
   state.shuffled = found.has("r") && !recorded;
+  state.covered = new Set((found.get("c") ?? "").split("_").filter((each) => /^\d+$/.test(each) && each < model.count && !recorded).map(Number));
   state.without = new Set((found.get("o") ?? "").split("_").filter((each) => /^\d+\.\d+$/.test(each) && !recorded));
   state.how = found.has("how");
   state.practice = found.has("train") && canTrain();

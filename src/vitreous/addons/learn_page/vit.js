@@ -21,22 +21,39 @@ function linear(x, weight, bias) {
   const [rows, width] = x.shape,
     out = weight.shape[0],
     y = zeros(rows, out),
-    input = x.data,
-    factors = weight.data;
+    input = new Float64Array(width),
+    factors = weight.data,
+    offsets = bias?.data ?? new Float32Array(out);
   for (let t = 0; t < rows; t++) {
-    for (let e = 0; e < out; e++) {
-      const from = t * width,
-        at = e * width;
-      let sum = bias ? bias.data[e] : 0,
-        second = 0,
-        d = 0;
-      for (; d + 1 < width; d += 2) {
-        // two sums at a time are faster than one
-        sum += input[from + d] * factors[at + d];
-        second += input[from + d + 1] * factors[at + d + 1];
+    input.set(row(x, t));
+    let e = 0;
+    for (; e + 3 < out; e += 4) {
+      // Four sums at a time, which read the input once, are twice as fast as one.
+      const first = e * width,
+        second = first + width,
+        third = second + width,
+        fourth = third + width;
+      let a = offsets[e],
+        b = offsets[e + 1],
+        c = offsets[e + 2],
+        f = offsets[e + 3];
+      for (let d = 0; d < width; d++) {
+        const value = input[d];
+        a += value * factors[first + d];
+        b += value * factors[second + d];
+        c += value * factors[third + d];
+        f += value * factors[fourth + d];
       }
-      if (d < width) sum += input[from + d] * factors[at + d];
-      y.data[t * out + e] = sum + second;
+      const at = t * out + e;
+      y.data[at] = a;
+      y.data[at + 1] = b;
+      y.data[at + 2] = c;
+      y.data[at + 3] = f;
+    }
+    for (; e < out; e++) {
+      let sum = offsets[e];
+      for (let d = 0; d < width; d++) sum += input[d] * factors[e * width + d];
+      y.data[t * out + e] = sum;
     }
   }
   return y;
@@ -204,6 +221,25 @@ function shuffledPatches(image, [p, q], order) {
   return out;
 }
 
+// An image with patches of one color: 0 is the mean color after normalization.
+function coveredPatches(image, [p, q], covered, color = []) {
+  if (!covered?.size) return image;
+  const [channels, height, width] = image.shape,
+    columns = width / q,
+    out = tensor(image.data.slice(), ...image.shape);
+  for (let c = 0; c < channels; c++) {
+    for (const n of covered) {
+      const top = Math.floor(n / columns) * p,
+        left = (n % columns) * q;
+      for (let y = top; y < top + p; y++) {
+        const from = (c * height + y) * width + left;
+        out.data.fill(color[c] ?? 0, from, from + q);
+      }
+    }
+  }
+  return out;
+}
+
 // The projection of Eq. 1 as a matrix (D, P P C), whose columns are in the order of a flat patch.
 function projectionMatrix(config, tensors) {
   const weight = tensors["stem.projection.weight"];
@@ -244,13 +280,15 @@ class ViT {
 
   // What happens to a normalized image (C, H, W).
   //
-  // changes: withoutPositions; order, a permutation of the image's patches; without, a set of heads "layer.head".
+  // changes: withoutPositions; order, a permutation of the image's patches; covered, a set of places that show the mean
+  // color; without, a set of heads "layer.head".
   // recorded: the results of the matrix products of this image, where the page does not have the matrices.
   run(pixels, changes = {}, recorded = null) {
     this.recorded = recorded;
     const { config, tensors } = this,
       trace = { pixels };
-    this.embed(shuffledPatches(wholePatches(pixels, config), config.patch_size, changes.order), trace, changes);
+    const image = shuffledPatches(wholePatches(pixels, config), config.patch_size, changes.order);
+    this.embed(coveredPatches(image, config.patch_size, changes.covered), trace, changes);
     let z = trace.z0;
     trace.layers = [];
     for (let l = 0; l < config.depth; l++) {
@@ -400,12 +438,16 @@ class ViT {
       scale = headDim ** -0.5;
     head.logits = zeros(length, length);
     for (let i = 0; i < length; i++) {
-      const query = row(head.query, i);
+      const query = row(head.query, i),
+        keys = head.key.data;
       for (let j = 0; j < length; j++) {
-        const key = row(head.key, j),
-          offset = offsets && !changes.withoutPositions ? row(offsets, i - j + length - 1) : null;
+        const at = j * headDim;
         let sum = 0;
-        for (let e = 0; e < headDim; e++) sum += query[e] * (key[e] + (offset ? offset[e] : 0));
+        for (let e = 0; e < headDim; e++) sum += query[e] * keys[at + e];
+        if (offsets && !changes.withoutPositions) {
+          const offset = row(offsets, i - j + length - 1);
+          for (let e = 0; e < headDim; e++) sum += query[e] * offset[e];
+        }
         head.logits.data[i * length + j] = sum * scale;
       }
     }
