@@ -569,6 +569,10 @@ def test_labels_are_compared_too(tmp_path: Path) -> None:
     assert found["candidates"][0]["measure"] == "mean_average_precision"
     assert run.evaluation.mean_average_precision > 0.9
     assert "label frequencies" in {each["name"] for each in found["baselines"]}
+    assert type(run.model).__name__ == "Ensemble"
+    chosen = vt.Predictor(run, threshold="best").use.options["threshold"]
+    assert chosen.keys() == {"0", "1", "bright"}, "by answers to images that were not learned from"
+    assert all(0 < each < 1 for each in chosen.values())
 
 
 def test_of_very_many_small_images_a_lighter_model_is_tried(

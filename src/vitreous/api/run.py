@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from vitreous.api.arguments import progress_bar, say, silent
-from vitreous.checkpoints.runs import is_finished
+from vitreous.checkpoints.runs import TRIALS, is_finished
 from vitreous.errors import InputError, LazyModule, Param, nearest, own_warnings, printable, require_packages
 from vitreous.evaluation.result import Evaluation
 from vitreous.languages import speaking
@@ -43,7 +43,6 @@ else:  # it is not installed everywhere; few runs have compared candidates
     figures = LazyModule("matplotlib.figure")
     trials = LazyModule("vitreous.tasks.trials")
 
-TRIALS = "trials.safetensors"  # in a run that has compared candidates
 FULL = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
 REFUSED = errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO
 NO_MEMORY = "t allocate memory", "out of memory", "not enough memory", "can't start new thread"

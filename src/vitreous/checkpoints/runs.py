@@ -100,6 +100,7 @@ def command_of(tree: Mapping[str, object]) -> str:
     return task.command if task else "train"
 
 
+TRIALS = "trials.safetensors"  # in a run that has compared candidates
 STOPPED = "stopped.json"  # of a run that was interrupted: how far its model is
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Unpack
@@ -175,7 +175,17 @@ def write_thresholds(folder: Path, found: LabelEvaluation) -> dict[str, float] |
     """Write the best threshold of each label beside the weights; none where each image has one label."""
     if not isinstance(found, MultiLabelEvaluation):
         return None
-    columns = zip(found.classes, found.targets.T, found.known_probabilities.T, strict=True)
+    return write_best_thresholds(folder, found.classes, found.targets, found.known_probabilities)
+
+
+def write_best_thresholds(
+    folder: Path,
+    classes: Sequence[str],
+    targets: Float[np.ndarray, "N classes"],
+    probabilities: Float[np.ndarray, "N classes"],
+) -> dict[str, float]:
+    """Write the best threshold of each label on some images beside the weights."""
+    columns = zip(classes, targets.T, probabilities.T, strict=True)
     chosen = {label: best_threshold(relevant, scores) for label, relevant, scores in columns}
     about = {"weights": sha256_of(folder / "model.safetensors"), "thresholds": chosen}
     write_text(folder / THRESHOLDS, json.dumps(about, ensure_ascii=False, indent=1))

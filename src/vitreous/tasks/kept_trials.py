@@ -15,13 +15,12 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
+from vitreous.checkpoints.runs import TRIALS
 from vitreous.data.dataset import ImageDataset
 from vitreous.evaluation.scores import Interval
 from vitreous.tasks.candidates import Candidate, Part, Table, Trial
 from vitreous.tasks.task import Tree
 from vitreous.whole_files import whole
-
-FILE = "trials.safetensors"  # in a run
 
 
 @dataclass(frozen=True)
@@ -82,13 +81,13 @@ def keep_trials(
         "candidates": candidates,
         "reference": asdict(table.reference) if table.reference else None,
     }
-    with whole(folder / FILE) as partial:
+    with whole(folder / TRIALS) as partial:
         save_file(answers, partial, metadata={"trials": json.dumps(tree, default=str)})
 
 
 def kept_trials(folder: Path) -> KeptTrials | None:
     """Return the trials of a run; None where there were none, or the file is damaged."""
-    file = folder / FILE
+    file = folder / TRIALS
     try:
         with safe_open(file, "pt") as answers:
             tree = json.loads((answers.metadata() or {})["trials"])

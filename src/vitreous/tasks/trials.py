@@ -20,6 +20,7 @@ from vitreous.checkpoints.hub_encoders import Encoder, cached_encoders, reachabl
 from vitreous.checkpoints.installed_encoders import installed_encoder_names
 from vitreous.data.dataset import Splits
 from vitreous.errors import InputError, Param, check_utf8
+from vitreous.evaluation.calibration import write_best_thresholds
 from vitreous.evaluation.measures import Outputs
 from vitreous.languages.terminal import said, said_time
 from vitreous.models.settings import set_leaf
@@ -607,11 +608,23 @@ class Comparison:
                     network: Any = trained.model
                     model = final_model(table, chosen, network)
                     run.save_model(model)
+                    keep_thresholds(run.path / "model", table, chosen)
                     trained = trained._replace(model=model)
             write_candidates(run.path, table.rows())
         if world.size > 1 and not world.broadcast(alone) and not world.first:
             trained = trained._replace(model=run.model())
         return trained, sentences
+
+
+def keep_thresholds(folder: Path, table: Table, chosen: Candidate) -> None:
+    """Write the best threshold of each label, by the answers to images that nothing had learned from: the
+    model itself has learned from all of them."""
+    if table.problem.task != "multilabel":
+        return
+    known = ~chosen.outputs.isnan().any(dim=1)
+    probabilities = chosen.outputs[known].sigmoid().numpy()
+    targets = (table.truth[known] > 0.5).numpy()
+    write_best_thresholds(folder, table.data.train.classes, targets, probabilities)
 
 
 def last_comparison(

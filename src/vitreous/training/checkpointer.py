@@ -24,7 +24,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from vitreous.checkpoints.runs import saved_steps
+from vitreous.checkpoints.runs import TRIALS, saved_steps
 from vitreous.errors import InputError, require_packages
 from vitreous.outside import read_text
 from vitreous.training.distributed import ALONE, World
@@ -146,7 +146,7 @@ class Checkpointer:
     def files_of_run(self) -> list[Path]:
         """Return what a resumed run reads: each checkpoint's JSON file after its tensors, as on the disk."""
         run = self.folder.parent
-        facts = [run / name for name in ("config.toml", "split.csv", "trials.safetensors", "metrics.jsonl")]
+        facts = [run / name for name in ("config.toml", "split.csv", TRIALS, "metrics.jsonl")]
         shards = sorted(path for path in self.folder.glob("step-*.shards/*") if path.is_file())
         return [*filter(Path.is_file, facts), *shards, *sorted(self.folder.glob("step-*.json"))]
 
