@@ -75,7 +75,6 @@ UNSEEN = -20.0  # the bias of a class without an image
 Rows = Int[np.ndarray, " n"]
 Values = Float[Tensor, "N D"]
 ValueRange = tuple[tuple[float, float], ...] | None  # of stored values, as in a preprocessing
-HeadConfig = LinearConfig | KernelConfig | NeighborsConfig
 
 
 # ---- What is seen of images
