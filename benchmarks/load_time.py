@@ -125,21 +125,26 @@ def main() -> None:
         for repeat in range(args.repeats):
             for way in ways[repeat % len(ways) :] + ways[: repeat % len(ways)]:
                 command = [sys.executable, __file__, "--architecture", args.architecture]
-                done = subprocess.run(
-                    [*command, "--one", way, temporary], check=True, capture_output=True, text=True
-                )
+                command += ["--one", way, temporary]
+                done = subprocess.run(command, check=True, capture_output=True, text=True)
                 found[way].append(json.loads(done.stdout.splitlines()[-1]))
-    numbers: dict[str, Any] = {"architecture": args.architecture, "ways": {}}
+                print(way, found[way][-1], file=sys.stderr, flush=True)
+                write_results(  # each time, so that an interrupted run has what it measured
+                    {"architecture": args.architecture, "ways": medians(found)},
+                    args.out and args.out / RESULT,
+                    machine="one thread",
+                    packages=("timm", "transformers", "safetensors"),
+                    shown=False,
+                )
+
+
+def medians(found: dict[str, list[dict[str, float]]]) -> dict[str, Any]:
+    """Of each way the median of each number, and all loads."""
+    ways: dict[str, Any] = {}
     for way, each in found.items():
-        keys = each[0]
-        numbers["ways"][way] = {key: round(statistics.median(one[key] for one in each), 3) for key in keys}
-        numbers["ways"][way]["all_load_cpu_s"] = [round(one["load_cpu_s"], 3) for one in each]
-    write_results(
-        numbers,
-        args.out and args.out / RESULT,
-        machine="one thread",
-        packages=("timm", "transformers", "safetensors"),
-    )
+        ways[way] = {key: round(statistics.median(one[key] for one in each), 3) for key in (each or [{}])[0]}
+        ways[way]["all_load_cpu_s"] = [round(one["load_cpu_s"], 3) for one in each]
+    return ways
 
 
 if __name__ == "__main__":

@@ -148,8 +148,11 @@ def test_a_live_module_with_an_unknown_part_is_refused(timm: Any) -> None:
     options = {"img_size": 32, "embed_dim": 64, "depth": 2, "num_heads": 2}
     after = timm.create_model("vit_base_patch16_rpn_224", num_classes=3, **options)
     agree(vt.load(after), after, 32)
-    with pytest.raises(vt.InputError, match="a part that is not known here: attention and MLP in parallel"):
-        vt.load(timm.create_model("vit_base_patch16_xp_224", **options))
+    for name in ("vit_base_patch16_xp_224", "vit_small_patch16_18x2_224"):
+        parallel = timm.create_model(name, num_classes=3, **options)
+        agree(vt.load(parallel), parallel, 32)
+    with pytest.raises(vt.InputError, match="a part that is not known here: differential attention"):
+        vt.load(timm.create_model("vit_dwee_patch16_reg1_gap_256", **options))
 
     class Doubled(vision_transformer.Block):  # type: ignore[misc, name-defined]
         def forward(self, x: torch.Tensor, *args: Any, **options: Any) -> torch.Tensor:

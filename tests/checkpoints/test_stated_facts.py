@@ -162,6 +162,20 @@ def test_the_size_that_a_training_program_says(
         assert "beside model_args" not in caplog.text  # which are of a config.json
 
 
+def test_the_size_of_images_beside_names_of_transformers(
+    tiny: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A Lightning module around a model of transformers, of whose config.json nothing is left."""
+    model = tiny(image_size=(16, 64), norm_eps=1e-12)
+    vt.save(model, tmp_path / "m", format="huggingface")
+    state = {f"net.{name}": each for name, each in load_file(tmp_path / "m" / "model.safetensors").items()}
+    stated = {"image_size": [16, 64], "num_heads": 4}
+    torch.save({"state_dict": state, "hyper_parameters": stated}, tmp_path / "m.ckpt")
+    caplog.clear()
+    same(model, tmp_path / "m.ckpt")
+    assert "square" not in caplog.text
+
+
 def test_an_architecture_whose_width_a_training_program_changes(
     tiny: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

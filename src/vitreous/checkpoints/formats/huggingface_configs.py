@@ -179,6 +179,7 @@ def transformers_facts(documents: Documents, source: Source) -> Facts:
         images=Statements(images, source.where),
         fields={} if config else plain.fields,
         size=plain.size,
+        image_sizes=() if config else plain.image_sizes,
         conflicts=tuple(conflicts),
         open=tuple(left_open),
     )
