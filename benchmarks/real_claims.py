@@ -55,7 +55,7 @@ CLAIMS = {
     "positions": ("any",),
     "shape": ("depth", "patches"),
     "data-size": ("little",),
-    "attention": ("depth", "nearness"),
+    "attention": ("depth",),
 }
 
 

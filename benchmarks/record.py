@@ -37,15 +37,7 @@ def write_results(
         seeds: of what is drawn at random; None: those among the numbers, or there are none.
         shown: whether they are printed, too.
     """
-    parts = [platform.machine(), f"{os.cpu_count()} cores", *filter(None, [machine])]
-    versions = {name: installed_version(name) for name in ("torch", "vitreous", *packages)}
-    facts: dict[str, Any] = {
-        "date": date.today().isoformat(),
-        "machine": ", ".join(parts),
-        "versions": versions,
-        "commit": present_commit(),
-        "command": shlex.join(["python", *sys.argv]),
-    }
+    facts = facts_of(machine, packages)
     if seeds is not None:
         facts["seeds"] = list(seeds)
     elif "seeds" not in numbers:
@@ -57,6 +49,18 @@ def write_results(
         out.write_text(f"{text}\n", encoding="utf-8")
     if shown:
         print(text)
+
+
+def facts_of(machine: str = "", packages: Sequence[str] = ()) -> dict[str, Any]:
+    """Where numbers of now come from; arguments as of `write_results`."""
+    parts = [platform.machine(), f"{os.cpu_count()} cores", *filter(None, [machine])]
+    return {
+        "date": date.today().isoformat(),
+        "machine": ", ".join(parts),
+        "versions": {name: installed_version(name) for name in ("torch", "vitreous", *packages)},
+        "commit": present_commit(),
+        "command": shlex.join(["python", *sys.argv]),
+    }
 
 
 def installed_version(package: str) -> str | None:

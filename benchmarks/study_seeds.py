@@ -18,15 +18,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from record import facts_of
 
 from vitreous.addons.studies.experiments import STUDIES, study_named
-from vitreous.addons.studies.findings import Findings, Ledger
+from vitreous.addons.studies.findings import STORED, Findings, Ledger
 from vitreous.addons.studies.laboratory import Laboratory
 from vitreous.addons.studies.study import Study, TrialResult
 from vitreous.addons.studies.verdicts import TableRow
 from vitreous.errors import cache_folder
 
 FOLDER = Path(__file__).parent / "results" / "studies"
+FACTS = ("date", "machine", "versions", "commit", "command", "recovered")
 
 
 def kept(study: Study) -> dict[str, list[TrialResult]]:
@@ -49,7 +51,8 @@ def kept(study: Study) -> dict[str, list[TrialResult]]:
     return results
 
 
-def write(study: Study, results: dict[str, list[TrialResult]]) -> None:
+def write(study: Study, results: dict[str, list[TrialResult]], *, trained: bool) -> None:
+    """Write table, plot and results, which say where they come from: as before, or as of now."""
     for trials in results.values():
         # Measures that were withdrawn stand in the older results alone.
         common = set.intersection(*(set(trial.values) for trial in trials)) if trials else set()
@@ -58,7 +61,12 @@ def write(study: Study, results: dict[str, list[TrialResult]]) -> None:
                 del trial.values[name]
     rows = [TableRow(variant, results[variant.name]) for variant in study.variants if results[variant.name]]
     seeds = max(len(row.results) for row in rows)
+    file = FOLDER / study.name / "results.json"
+    before = json.loads(file.read_text(encoding="utf-8"))
     Findings(study, seeds, 1.0, rows).write(FOLDER / study.name)
+    content = json.loads(file.read_text(encoding="utf-8"))
+    facts = facts_of("one thread") if trained else {each: before[each] for each in FACTS if each in before}
+    file.write_text(json.dumps(facts | content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def main() -> None:
@@ -87,11 +95,16 @@ def main() -> None:
                     results[variant.name].append(result)
                     value = f"{study.measure} {result.values[study.measure]:.3f}, {result.seconds:.0f} s"
                     print(f"{name}, {variant.name}, seed {seed}: {value}", file=sys.stderr, flush=True)
-            write(study, results)
+            write(study, results, trained=True)
     for name, study in STUDIES.items():
         if (FOLDER / name / "results.json").is_file():
-            write(study, kept(study))
-    Ledger.read(FOLDER).write(FOLDER)
+            write(study, kept(study), trained=False)
+    ledger = Ledger.read(FOLDER).write(FOLDER)
+    known: dict[str, list[dict[str, Any]]] = {}
+    for name, each in ledger.run:
+        row = {"claim": each.claim.name, "seeds": each.seeds, "chosen": each.chosen, "unit": each.unit}
+        known.setdefault(name, []).append(row)
+    STORED.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

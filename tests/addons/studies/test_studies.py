@@ -586,6 +586,18 @@ def test_a_ledger_of_nothing_says_how_to_make_one(tmp_path: Path) -> None:
         vt.study("ledger", out=tmp_path)
 
 
+def test_the_ledger_outside_a_clone_is_that_of_the_kept_results(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The one that comes with the package."""
+    monkeypatch.chdir(tmp_path)
+    assert run(["study", "ledger", "--language", "en"]) == 0
+    printed = capsys.readouterr().out
+    kept = Path(__file__).parents[3] / "benchmarks" / "results" / "studies" / "ledger.en.md"
+    assert printed == kept.read_text(encoding="utf-8"), "run python benchmarks/study_seeds.py"
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.fixture(scope="module")
 def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a study on a user's own images."""

@@ -44,7 +44,8 @@ def study(
 
     Args:
         name: one of `list_studies()`; "all" for all of them, and "ledger" for the claims and verdicts of the
-            studies that have been run; "vtab" fine-tunes on the tasks of a folder.
+            studies that have been run, without `out` and a folder studies/ those that come with the package;
+            "vtab" fine-tunes on the tasks of a folder.
         data: images to learn instead of the generated ones, in any form that `train` takes, for the claims
             that can be tried on any images; each seed holds out a quarter of them. For vtab a folder with
             natural/, specialized/ and structured/, in each of which a folder for each task has train/ and
@@ -93,6 +94,8 @@ def study(
     whole = Path("studies-quick" if quick else "studies")
     folder = Path(out) if out else whole / ("" if several else name)
     if name == "ledger":
+        if out is None and not folder.is_dir():
+            return Ledger.stored()
         return Ledger.read(folder).write(folder)
 
     def report(line: str) -> None:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vitreous.addons.studies.experiments import STUDIES, study_named
 from vitreous.addons.studies.laboratory import HELD_OUT, Laboratory
@@ -27,6 +27,9 @@ from vitreous.results import Result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+STORED = Path(__file__).with_name("ledger.json")  # claims of benchmarks/results/studies
 
 
 @dataclass(frozen=True)
@@ -159,21 +162,34 @@ class Ledger(Result):
     def read(cls, folder: Path, share: float = 1.0) -> Ledger:
         """Return the ledger of the results that are kept in the sub-folders of `folder`: of studies that
         trained this share of the steps. Raises InputError: there are none."""
-        found: list[tuple[str, Verdict]] = []
-        for name, study in STUDIES.items():
+        known: dict[str, Any] = {}
+        for name in STUDIES:
             file = folder / name / "results.json"
             results = json.loads(read_text(file)) if file.is_file() else {"claims": []}
             if results.get("data") or results.get("settings"):  # of a user's own
                 continue
-            if results.get("share_of_steps", share) != share:  # a quick look decides nothing
-                continue
-            kept = {each["claim"]: each for each in results["claims"] if len(each["seeds"]) > 1}
-            for claim in study.claims:
-                one = kept.get(claim.name, {"seeds": [], "chosen": []})
-                found.append((name, Verdict(claim, tuple(one["seeds"]), tuple(one["chosen"]))))
-        run = [each for _, each in found if each.seeds]
-        if not run:
+            if results.get("share_of_steps", share) == share:  # a quick look decides nothing
+                known[name] = results["claims"]
+        if not any(len(each["seeds"]) > 1 for claims in known.values() for each in claims):
             raise InputError(f"{folder} has no results of studies: run vitreous study all --out {folder}")
+        return cls.of(known)
+
+    @classmethod
+    def stored(cls) -> Ledger:
+        """Return the ledger of the project's own runs, which comes with the package."""
+        return cls.of(json.loads(STORED.read_text(encoding="utf-8")))
+
+    @classmethod
+    def of(cls, known: Mapping[str, Sequence[Mapping[str, Any]]]) -> Ledger:
+        """Return the ledger of the kept claims of studies."""
+        found: list[tuple[str, Verdict]] = []
+        for name, claims in known.items():
+            kept = {each["claim"]: each for each in claims if len(each["seeds"]) > 1}
+            for claim in STUDIES[name].claims:
+                one = kept.get(claim.name, {"seeds": [], "chosen": []})
+                seeds, chosen = tuple(one["seeds"]), tuple(one["chosen"])
+                found.append((name, Verdict(claim, seeds, chosen, unit=one.get("unit"))))
+        run = [each for _, each in found if each.seeds]
         tested = iter(with_holm(run))
         for place, (name, each) in enumerate(found):
             if each.seeds:

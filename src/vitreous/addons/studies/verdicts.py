@@ -49,6 +49,7 @@ class Verdict:
     chosen: tuple[str, ...] = ()  # of each group that it names, the variant with the best validation
     holm: bool | None = None  # its verdict stays where all claims of a ledger are tested together (Holm 1979)
     overlap: float = 0.0  # as that of the rows
+    unit: float | None = None  # the standard deviation of the null, in the measure's own unit
 
     @property
     def mean(self) -> float:
@@ -116,7 +117,8 @@ class Verdict:
         """The mean with its interval, and the unit."""
         unit = words("study")["points-unit" if self.claim.points else "null-unit"]
         margin = f" ± {self.number(self.half_width)}" if len(self.seeds) > 1 else ""
-        return phrase("study.difference", value=self.number(self.mean, "+") + margin, unit=unit)
+        size = f"{self.unit:.2g}" if self.unit else ""
+        return phrase("study.difference", value=self.number(self.mean, "+") + margin, unit=unit, size=size)
 
     @property
     def text(self) -> str:
@@ -141,6 +143,7 @@ class Verdict:
             "rule": claim.rule,
             "margin": claim.margin,
             "null": claim.null or None,
+            "unit": self.unit,
             "terms": [list(term) for term in claim.terms],
             "chosen": list(self.chosen),
             "seeds": list(self.seeds),
@@ -164,9 +167,11 @@ def verdict(claim: Claim, rows: Sequence[TableRow]) -> Verdict:
         chosen += [row.variant.name] if row.variant.name != name else []
     if seeds >= 2 * PILOT and not rows[0].overlap:
         total = total[PILOT:]
+    unit = None
     if claim.null:
-        total /= np.std(row_named(claim.null, rows).values(claim.measure), ddof=1)
-    return Verdict(claim, tuple(total.tolist()), tuple(chosen), overlap=rows[0].overlap)
+        unit = float(np.std(row_named(claim.null, rows).values(claim.measure), ddof=1))
+        total /= unit
+    return Verdict(claim, tuple(total.tolist()), tuple(chosen), overlap=rows[0].overlap, unit=unit)
 
 
 def row_named(name: str, rows: Sequence[TableRow], measure: str = "accuracy") -> TableRow:
