@@ -98,7 +98,7 @@ found = []
 with process_group(torch.device("cpu")) as (world, device):
     for number, settings in enumerate(({}, {"training": {"batch_size": 15}})):
         out = Path(sys.argv[1]) / f"run-{number}"
-        source = "synthetic:152@16"
+        source = "synthetic:151@16"
         started = start_run("classification", source, settings, out=out, device=device, world=world)
         found.append((str(started.run.path), started.run.config.training.batch_size, list(started.reasons)))
     (Path(sys.argv[1]) / f"{world.rank}.json").write_text(json.dumps(found))
