@@ -28,6 +28,7 @@ class ImageTrainingOptions(TrainingOptions, total=False):
     group_by: str | None
     split_by_time: bool
     exclude: str | Path | None
+    dry_run: bool
 
 
 def pretrain(
@@ -48,8 +49,8 @@ def pretrain(
             data.
         batch_size: images in each step.
         options: model, init, image_size, epochs, minutes, out, device, precision, shard, deterministic, seed,
-            workers, strict, group_by, split_by_time, exclude, settings, config, callbacks, progress and
-            language; see `train`.
+            workers, strict, group_by, split_by_time, exclude, dry_run, settings, config, callbacks, progress
+            and language; see `train`.
 
     Raises:
         InputError, Interrupted: see `train`.

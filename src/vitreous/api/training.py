@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
 
 import torch
 
@@ -14,14 +14,17 @@ from vitreous.api.arguments import ImageSize, ModelLike, Settings, path_of_run, 
 from vitreous.api.data_source import data_source
 from vitreous.api.run import GivenCallbacks, Run, check_length, check_shard, train_in_processes
 from vitreous.errors import InputError, LazyModule, Param
+from vitreous.languages.terminal import said
 from vitreous.models.settings import set_leaf
 from vitreous.tasks import task_named
+from vitreous.tasks.forecast import Forecast, forecast
 from vitreous.tasks.openness import TRY, is_open
 from vitreous.tasks.task import AnyPlan, AnyTask, Tree
 from vitreous.tasks.training_run import with_run
 from vitreous.training.clock import Clock
 from vitreous.training.config import length_of
 from vitreous.training.distributed import WAITING, World
+from vitreous.training.precision import pick_device
 
 if TYPE_CHECKING:
     from vitreous.tasks import trials
@@ -89,6 +92,7 @@ def train(
     split_by_time: bool = False,
     exclude: str | Path | None = None,
     offline: bool = False,
+    dry_run: bool = False,
     settings: Settings | None = None,
     config: str | Path | None = None,
     callbacks: GivenCallbacks = (),
@@ -127,6 +131,8 @@ def train(
         exclude: a CSV file whose column path names images to leave out; `check_data` writes one beside its
             report.
         offline: never ask the Hugging Face hub for an encoder to begin with; one in its cache is used.
+        dry_run: train nothing and write nothing, and return a `Forecast`: what would be read, the steps, the
+            batch, the memory and the time, from a batch that is read and two steps that are timed.
         settings, config: any leaf of the configuration, {"training.peak_lr": 1e-3}; and a TOML file of them.
         callbacks: `vitreous.training.callbacks.Callback` objects, or functions that get each row of metrics.
         progress: show progress, and why the recipe was chosen, on stderr.
@@ -208,6 +214,10 @@ def start_training(
         if value in ("", TRY):
             raise InputError(f"{name} is empty: is a variable not set? Name one, or leave it out")
 
+    if options.get("dry_run"):
+        found = forecast_of(task, source, settings, {**options, "init": init})
+        return cast("Run", found)  # what `train` promises without the option
+
     def start(here: torch.device, world: World) -> AnyPlan:
         named = task_named(task) if isinstance(task, str) else task
         recipe, begin, folder = options.get("recipe"), init, None if out is None else Path(out)
@@ -241,3 +251,16 @@ def start_training(
         waiting=waiting,
         **evaluation,
     )
+
+
+def forecast_of(task: str | AnyTask, source: str | None, settings: Tree, options: Tree) -> Forecast:
+    """Return what a training would be. Raises InputError: as `start_training`; or several processes ask."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise InputError(f"{Param('dry_run')} times a single process: leave out torchrun")
+    named = task_named(task) if isinstance(task, str) else task
+    recipe, init, notes = options.get("recipe"), options.get("init"), list[str]()
+    if is_open(named, source, settings, recipe, init):
+        init = None if init is None else init.removeprefix(TRY)
+        notes.append(said("candidates are compared first, within the same time: this is the training alone"))
+    plan = named.plan(source, settings, recipe=recipe, init=init)
+    return forecast(plan, device=pick_device(options.get("device", "auto")), notes=tuple(notes))

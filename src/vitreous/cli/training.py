@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, Unpack, cast
 
 from cyclopts import Parameter
 
@@ -32,6 +32,7 @@ from vitreous.results import percent
 
 if TYPE_CHECKING:
     from vitreous.api.run import Run
+    from vitreous.tasks.forecast import Forecast
     from vitreous.tasks.result import RunResult
 
 
@@ -85,6 +86,10 @@ def train_or_resume(
         )
     else:
         start = partial(train, data, **options)
+    if options.get("dry_run"):
+        forecast = cast("Forecast", start())
+        print_json(forecast.to_json()) if json else print(forecast.text())
+        return 0
     result = start().result
     if result is None:
         return 0
@@ -214,6 +219,13 @@ class ImageOptions(TypedDict, total=False):
             help="hold out the newest images by camera time; the setting data.split.time names "
             "another "
             "source of the time"
+        ),
+    ]
+    dry_run: Annotated[
+        bool,
+        Parameter(
+            help="train nothing and write nothing: print what would be read, the steps, batch, memory "
+            "and time, from a batch that is read and two steps that are timed"
         ),
     ]
     exclude: Annotated[
