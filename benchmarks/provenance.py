@@ -151,7 +151,7 @@ WHY = {
     "resizing in evaluation": "TensorFlow's area filter; bilinear with antialiasing averages more",
 }
 
-MODELS = ("weights", "gradient", "angle", "loss", "state", "rate", "decay")
+MODELS = ("weights", "gradient", "angle", "loss", "rate", "decay")
 QUANTITIES = (
     *("crops", "colors", "color draws", "resizing of crops", "resizing in evaluation", "batch"),
     *MODELS,

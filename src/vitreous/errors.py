@@ -152,10 +152,10 @@ KINDS: dict[str, tuple[tuple[type, ...], str]] = {
 def check_kind(name: str, value: object, annotation: str) -> None:
     """Raise InputError where a parameter is a path, a text or settings, and something else is given."""
     if annotation == "bool" and type(value).__name__ not in ("bool", "bool_"):  # bool_: of NumPy
-        raise InputError(f"`{name}` {value!r:.60} is not True or False")
+        raise InputError(f"{Param(name)} {value!r:.60} is not True or False")
     kinds, what = KINDS.get(annotation.removesuffix(" | None"), ((object,), ""))
     if not (isinstance(value, kinds) or (value is None and annotation.endswith(" | None"))):
-        raise InputError(f"`{name}` {value!r:.60} is not {what}")
+        raise InputError(f"{Param(name)} {value!r:.60} is not {what}")
 
 
 def said_of(error: InputError, file: Path, settings: Mapping[str, object] | None) -> bool:

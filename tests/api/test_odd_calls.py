@@ -127,7 +127,7 @@ def test_a_data_frame_is_a_manifest(tmp_path, monkeypatch):
     splits = open_data(source, DataConfig())
     assert (len(splits.train), len(splits.test), splits.train.classes) == (9, 3, ("dog", "고양이"))
     with pytest.raises(vt.InputError, match="no column 'path'"):
-        data_source(pandas.DataFrame({"file": ["a"]}))
+        data_source(pandas.DataFrame({"size": ["a"]}))
 
 
 def test_labels_as_a_column(model):

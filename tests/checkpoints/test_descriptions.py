@@ -328,7 +328,7 @@ def test_a_live_module_that_is_no_vision_transformer_is_said() -> None:
 def test_an_open_clip_folder_names_the_architecture_of_timm(tiny: Any, tmp_path: Path) -> None:
     """45 of open_clip's own configurations do: its heads, activation and pooling follow."""
     model = tiny(
-        width=48, heads=12, class_token=False, pooling="attention", mlp="gelu_tanh", num_classes=None
+        width=768, heads=12, class_token=False, pooling="attention", mlp="gelu_tanh", num_classes=None
     )
     vt.save(model, tmp_path / "bare.safetensors", format="timm")
     weights = load_file(tmp_path / "bare.safetensors")
@@ -336,7 +336,7 @@ def test_an_open_clip_folder_names_the_architecture_of_timm(tiny: Any, tmp_path:
     folder.mkdir()
     trunk = {f"visual.trunk.{name}": each for name, each in weights.items()}
     text = {"text.transformer.resblocks.0.ln_1.weight": torch.ones(3), "logit_scale": torch.ones(1)}
-    projection = {"visual.head.proj.weight": torch.randn(7, 48)}
+    projection = {"visual.head.proj.weight": torch.randn(7, 768) / 100}
     save_file(trunk | text | projection, folder / "open_clip_model.safetensors")
     vision = {"image_size": 32, "timm_model_name": "vit_base_patch16_siglip_gap_224", "timm_pool": "map"}
     look = {"mean": [0.4] * 3, "std": [0.6] * 3, "interpolation": "bicubic", "resize_mode": "squash"}

@@ -7,7 +7,6 @@ import dataclasses
 import json
 import re
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -17,16 +16,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import vitreous as vt
+from typical_models import TYPICAL
 from vitreous.checkpoints.facts import Documents, Facts
 from vitreous.checkpoints.formats import formats
-from vitreous.checkpoints.formats.dinov3 import ROTARY
-from vitreous.checkpoints.formats.state_dicts import FRANKZVIT_FIELDS
 from vitreous.checkpoints.saving import TOLERANCE, answers_for
 from vitreous.checkpoints.source import Source
 from vitreous.cli.models import ConvertOptions
 from vitreous.models.bit import BiT, BiTConfig
 from vitreous.models.config import ViTConfig
-from vitreous.models.names import VIT_5
 
 FIELDS: dict[str, list[Any]] = {
     "image_size": [(16, 16), (24, 16)],
@@ -84,33 +81,6 @@ ORDINARY: dict[str, Any] = {
 }
 WRITTEN = [name for name, format in formats().items() if format.write]
 SIZES = {"width": 16, "depth": 2, "heads": 2, "mlp_dim": 32}
-
-
-# Of each format the fields of a model that it is made for, where they are not those of the paper's.
-TYPICAL: dict[str, Mapping[str, Any]] = {
-    "aimv2": {
-        "norm_kind": "rms",
-        "qkv_bias": False,
-        "class_token": False,
-        "pooling": "mean",
-        "mlp": "swiglu",
-        "num_classes": None,
-        "stem": {"kind": "patch", "form": "linear", "norm_after": True},
-    },
-    "dinov2": {"num_classes": None},
-    "dinov3": {"norm_eps": 1e-5, "num_classes": None, "position": {"kind": "rotary-2d", "rotary": ROTARY}},
-    "frankzvit": FRANKZVIT_FIELDS,
-    "google": {"mlp": "gelu_tanh"},
-    "open-clip": {"norm_eps": 1e-5, "extra_norms": ("tokens",)},
-    "radio": {"num_classes": None, "final_norm": "none", "image_size": (32, 32), "patch_size": (8, 8)},
-    "vit-5": VIT_5,
-    "vit-pytorch": {
-        "norm_eps": 1e-5,
-        "qkv_bias": False,
-        "patch_size": (8, 8),
-        "stem": {"kind": "patch", "form": "linear", "norm_before": True, "norm_after": True},
-    },
-}
 
 
 def typical_of(format: str) -> dict[str, Any]:

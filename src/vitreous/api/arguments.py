@@ -132,7 +132,7 @@ def file_stem(model: str) -> str:
 def check_whole(name: str, value: object) -> None:
     """Raise InputError where a parameter is not a whole number."""
     if value is not None and (isinstance(value, bool) or not isinstance(value, Integral)):
-        raise InputError(f"`{name}` {value!r} is not a whole number")
+        raise InputError(f"{Param(name)} {value!r} is not a whole number")
 
 
 def check_batch_size(batch_size: int | None) -> None:

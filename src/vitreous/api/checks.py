@@ -90,7 +90,7 @@ def check_data(
     elif report is not None or settings:
         name = "report" if report is not None else "settings"
         raise InputError(
-            f"`{name}` is for images and their classes, not for {Param('task')} {task}: leave it out"
+            f"{Param(name)} is for images and their classes, not for {Param('task')} {task}: leave it out"
         )
     else:
         found = checks[task](data_source(data) if is_frame(data) else data, workers=workers)

@@ -317,7 +317,7 @@ def check_known(function: str, given: Iterable[str], known: Collection[str]) -> 
 
 def check_length(**lengths: int | float | None) -> None:
     """Raise InputError for two lengths of a training, or a time of nothing. lengths: by their options."""
-    given = [f"`{name}`" for name, value in lengths.items() if value is not None]
+    given = [Param(name) for name, value in lengths.items() if value is not None]
     if len(given) > 1:
         raise InputError(f"{given[0]} and {given[1]} both say how long: give one of them")
     minutes = lengths.get("minutes")

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from vitreous.errors import InputError, check_free, nearest, writing_to
+from vitreous.errors import InputError, Param, check_free, nearest, writing_to
 from vitreous.evaluation.outputs import Progress
 from vitreous.extensions import imported, kinds
 from vitreous.inspection import survey_figures as figures
@@ -135,8 +135,8 @@ def write_model_report(
         for option, value in of_attention.items():
             if value is not None:
                 raise InputError(
-                    f"`{option}` does not go with a model without attention, such as a convolutional network "
-                    "or an SVM: leave it out"
+                    f"{Param(option)} does not go with a model without attention, such as a convolutional "
+                    "network or an SVM: leave it out"
                 )
         reason = "no-network" if isinstance(model, Ensemble) else "no-tokens"
         parts += [filters_figure(model), left_out("groups.attention", reason)]

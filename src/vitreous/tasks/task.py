@@ -198,7 +198,7 @@ class Task(ABC, Generic[ConfigT, DataT, AnswererT]):
                 instead = self.about.instead.get(option) if command == "train" else None
                 instead = instead or "leave it out"
                 raise InputError(
-                    f"`{name}`{automatic} does not apply to {Param('task')} {self.name}: {instead}"
+                    f"{Param(name)}{automatic} does not apply to {Param('task')} {self.name}: {instead}"
                 )
 
     # Training, in the order of a run.

@@ -102,14 +102,18 @@ class Three(MaskedDataset):
     def name(self, index):
         return f"image {index}"
 
-    def pair(self, index, channels=3):
+    def pair(self, index, how=3):
         if index == 1:
             raise BadImage(self.name(index), "torn")
         rng = np.random.default_rng(index)
         size = (20 + index, 31)
         mask = rng.integers(0, 3, size, dtype=np.uint8)
         mask[:2] = 255
-        return stored(rng.integers(0, 255, size, dtype=np.uint8), self.name(index), channels), mask
+        return stored(
+            rng.integers(0, 255, size, dtype=np.uint8),
+            self.name(index),
+            how if isinstance(how, int) else how.channels,
+        ), mask
 
 
 def test_each_image_is_judged_once_at_its_own_size():

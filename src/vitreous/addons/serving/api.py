@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from vitreous.errors import InputError, require_packages
+from vitreous.errors import InputError, Param, require_packages
 from vitreous.languages.terminal import said
 
 
@@ -59,7 +59,7 @@ def serve(
     given = {"max_batch": max_batch, "max_wait": max_wait, "queue": queue, "deadline": deadline}
     for name, value in given.items():
         if not least[name] <= value < math.inf:
-            raise InputError(f"`{name}` {value:g} is not a number of {least[name]} or more")
+            raise InputError(f"{Param(name)} {value:g} is not a number of {least[name]} or more")
     from vitreous.api.arguments import named_path  # the help of the command needs none of this
 
     spec = named_path(model)

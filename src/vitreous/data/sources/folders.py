@@ -109,8 +109,11 @@ def list_class(root: Path, name: str) -> FolderIndex:
     names: list[str] = []
     skipped: list[str] = []
     folders, stamps = [], []
-    home = root.resolve()
-    seen = {identity(each.stat()) for each in {home, *home.parents, *(root / name).resolve().parents}}
+    home, start = root.resolve(), (root / name).resolve()
+    around = {home, *home.parents, *start.parents}
+    if name == ".":  # the folder itself is what is listed
+        around.remove(home)
+    seen = {identity(each.stat()) for each in around}
     waiting = [name]
     while waiting:
         folder = waiting.pop()
