@@ -26,6 +26,7 @@ OWN = {  # calls in which it has: what is trained, exported or changed, and what
         "pretrain",
         "resize",
         "train",
+        "BiTConfig",
         "ViTConfig",
         "SegmenterConfig",
     },
