@@ -143,7 +143,7 @@ def write_learn_page(
         "version": __version__,
         "name": name,
         "trained": trained,
-        "facts": facts,
+        "facts": dict(facts or {}),
         "site": SITE,
         "bundled": bundled,
         "temperature": model.temperature,
