@@ -442,16 +442,16 @@ def test_every_task_has_its_baseline_and_its_gap() -> None:
 
 def test_a_run_that_minutes_ended_is_extended_in_minutes(tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
-    assert twice_as_long(config, {"epoch": 3.5}, "train") == "--epochs 7"
+    assert twice_as_long(config, {"epoch": 3.5}, "train") == ("--epochs 7", 0)
     config.write_text('[training]\nlength = "5 epochs"\n')
-    assert twice_as_long(config, {"epoch": 3.5}, "train") == "--epochs 7"
+    assert twice_as_long(config, {"epoch": 3.5, "seconds": 90.0}, "train") == ("--epochs 7", 1.5)
     early = {"epoch": 0.07, "seconds": 72.0}
-    assert twice_as_long(config, early, "train") == "--minutes 3"
-    assert twice_as_long(config, early, "translate train") == "--epochs 0.14"
+    assert twice_as_long(config, early, "train") == ("--minutes 3", 1.2)
+    assert twice_as_long(config, early, "translate train") == ("--epochs 0.14", 1.2)
     config.write_text('[training]\nlength = "1.0 minutes"\n')
-    assert twice_as_long(config, {"epoch": 15.8}, "train") == "--minutes 2"
+    assert twice_as_long(config, {"epoch": 15.8, "seconds": 20.0}, "train") == ("--minutes 2", 1)
     config.write_text('[training]\nlength = "2.9 minutes"\n')
-    assert twice_as_long(config, {"epoch": 62.62}, "train") == "--minutes 6"
+    assert twice_as_long(config, {"epoch": 62.62, "seconds": 80.0}, "train") == ("--minutes 6", 2.9)
 
 
 def test_a_training_that_has_hardly_begun_is_said_to_be_that(run: Path) -> None:

@@ -292,6 +292,14 @@ def test_one_hard_epoch_is_no_climbing_loss(last: tuple[float, ...], climbs: boo
     assert ("not learning" in checks) is climbs
 
 
+@pytest.mark.parametrize(("right", "found"), [(0.95, False), (0.4, True)])
+def test_a_sure_head_that_answers_rightly_does_learn(right: float, found: bool, tiny: RunConfig) -> None:
+    """A head of large weights has a large loss where it errs, and errs seldom."""
+    rows = [{"step": 20 * n, "loss": 2.6, "accuracy": right, "waiting": 0.0} for n in range(1, 10)]
+    checks = {finding.kind for finding in course_findings(tiny.training, rows, classes=3)}
+    assert bool(checks & {"not learning", "learning rate"}) is found
+
+
 @pytest.mark.parametrize("climbs", [False, True])
 def test_hundreds_of_noisy_epochs_are_no_climbing_loss(climbs: bool, tiny: RunConfig) -> None:
     """Small batches of mixed images: the loss of a line is between 0.4 and 0.8 to the end, or it rises."""

@@ -106,7 +106,10 @@ def learning(
         stuck = len(losses) >= ENOUGH_LINES and min(losses) > 0.97 * losses[0]
     else:
         course, first, last = "chance", math.log(classes), losses[-1]
-        stuck = training.loss == "softmax" and min(losses) > 0.95 * first
+        # A head that was sure from the beginning has a large loss, and answers nearly all images rightly.
+        right = max((row["accuracy"] for row in rows if "accuracy" in row), default=0.0)
+        guessing = right < (1 + 1 / classes) / 2
+        stuck = training.loss == "softmax" and min(losses) > 0.95 * first and guessing
     climbing = smooth[-1] > 1.3 * min(smooth)
     if not stuck and climbing:
         course, first, last = "climbing", min(smooth), smooth[-1]

@@ -121,11 +121,11 @@ def head_of(
         notice = phrase("head.short", epochs=last["epoch"])
     elif is_useless(evaluation):
         notice = phrase("head.useless")
+    longer, more = twice_as_long(run / "config.toml", last, command)
     minutes = 0
     if rows:  # 1: less than one
-        minutes = 1 if last["seconds"] < 60 else max(round(last["seconds"] / 60), 2)
+        minutes = 1 if more < 1 else max(round(more), 2)
     config = run / "config.toml"
-    longer = twice_as_long(config, last, command)
     values = {"run": quote(str(run)), "longer": longer, "command": command}
     ranked = sorted(findings, key=lambda each: SEVERITIES.index(each.severity))
     return {
@@ -143,21 +143,22 @@ def head_of(
     }
 
 
-def twice_as_long(config: Path, last: Mapping[str, float], command: str) -> str:
-    """Return the option of --resume that trains for twice as long: in minutes where minutes ended the run, or
-    where it ended so early that its epochs say little. Resuming compares nothing, so that the minutes of a
-    ladder before the training do not count.
+def twice_as_long(config: Path, last: Mapping[str, float], command: str) -> tuple[str, float]:
+    """Return the option of --resume that trains for twice as long, and how many minutes more it takes: in
+    minutes where minutes ended the run, or where it ended so early that its epochs say little. The minutes of
+    a run are those of the command, with the candidates that it compared before it trained.
 
     Args:
         last: row of metrics.jsonl.
     """
+    trained = last.get("seconds", 0.0) / 60
     settings = tomllib.loads(read_text(config)) if config.is_file() else {}
     number, _, unit = str(settings.get("training", {}).get("length")).partition(" ")
     if unit == "minutes":
-        return f"--minutes {max(round(2 * float(number)), 1)}"
+        return f"--minutes {max(round(2 * float(number)), 1)}", float(number)
     if last and last["epoch"] < SHORT and command in IN_MINUTES:
-        return f"--minutes {math.ceil(2 * last['seconds'] / 60)}"
-    return f"--epochs {max(round(2 * last.get('epoch', 10), 2), 0.01):g}"
+        return f"--minutes {math.ceil(2 * trained)}", trained
+    return f"--epochs {max(round(2 * last.get('epoch', 10), 2), 0.01):g}", trained
 
 
 def is_useless(evaluation: Evaluation | None) -> bool:
