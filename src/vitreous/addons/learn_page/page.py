@@ -252,7 +252,8 @@ def labeled_samples(images: ImageDataset, most: int = MOST_SAMPLES) -> list[tupl
 def reason_against(model: nn.Module) -> str | None:
     """Return why the page cannot run a model, as the end of a sentence; None where it can."""
     if not isinstance(model, ViT):
-        return f"it runs the encoder of the ViT paper in the page, and this is a {type(model).__name__}"
+        name = type(model).__name__
+        return f"it runs the encoder of the ViT paper in the page, and this is another model: {name}"
     config = model.config
     if outputs_of(model) not in CLASSES:
         return "it shows how the answer for a class forms, and this model predicts something else"
