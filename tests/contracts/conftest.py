@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
+
+from vitreous.cli import run as command
 
 
 @contextmanager
@@ -24,6 +28,21 @@ def hint(where: str) -> Iterator[None]:
 @pytest.fixture
 def edit() -> Callable[[str], AbstractContextManager[None]]:
     return hint
+
+
+@pytest.fixture
+def vitreous(capsys: pytest.CaptureFixture[str]) -> Callable[..., dict[str, Any]]:
+    """Run a command, and return its JSON."""
+
+    def run(*words: object) -> dict[str, Any]:
+        capsys.readouterr()
+        code = command([str(word) for word in (*words, "--json")])
+        out, err = capsys.readouterr()
+        assert code == 0, err
+        found: dict[str, Any] = json.loads(out)
+        return found
+
+    return run
 
 
 @pytest.fixture(scope="module")

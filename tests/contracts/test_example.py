@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from vitreous.cli import run as command
 from vitreous.extensions import TASKS
 
 FILE = Path(__file__).parents[2] / "examples" / "ordinal.py"
@@ -36,16 +34,8 @@ def test_the_example_is_short() -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("ordinal")
 def test_grades_are_learned_and_answered(
-    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    photos: Path, tmp_path: Path, vitreous: Callable[..., dict[str, Any]]
 ) -> None:
-    def vitreous(*words: object) -> dict[str, Any]:
-        capsys.readouterr()
-        code = command([str(word) for word in (*words, "--json")])
-        out, err = capsys.readouterr()
-        assert code == 0, err
-        found: dict[str, Any] = json.loads(out)
-        return found
-
     small = (
         "--image-size",
         "16",

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 import pytest
 
 import vitreous as vt
-from vitreous.cli import run as command
 from vitreous.extensions import CLASSES, Outputs, tasks
 from vitreous.languages import LANGUAGES, catalog
 from vitreous.tasks import task_named
@@ -75,17 +74,9 @@ def test_a_row_says_of_a_task_what_the_task_says_of_itself(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TRAINED)
 def test_a_task_goes_through_every_command(
-    name: str, photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], edit: Any
+    name: str, photos: Path, tmp_path: Path, vitreous: Callable[..., dict[str, Any]], edit: Any
 ) -> None:
     row, tiny, run = tasks()[name], TRAINED[name], tmp_path / "run"
-
-    def vitreous(*words: object) -> dict[str, Any]:
-        capsys.readouterr()
-        code = command([str(word) for word in (*words, "--json")])
-        out, err = capsys.readouterr()
-        assert code == 0, err
-        found: dict[str, Any] = json.loads(out)
-        return found
 
     option = {"train": "--task", "pretrain": "--objective"}[row.command]
     with edit(f"{row.module}, or what its messages and pages ask of the catalogs"):

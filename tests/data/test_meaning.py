@@ -9,37 +9,13 @@ import torch
 from PIL import Image, ImageCms
 
 import vitreous as vt
+from stored_images import dicom, palette_of_dicom
 from vitreous.models.stored import stored, upright
 
 tifffile = pytest.importorskip("tifffile")
 pydicom = pytest.importorskip("pydicom")
 SHOWN = np.linspace(0.1, 0.7, 24 * 32).reshape(24, 32)  # darker than the middle: a negative is another image
 SIZE = (12, 16)
-
-
-def dicom(values, photometric, bits, *, signed=False, **fields):
-    """Return a DICOM file."""
-    from pydicom.dataset import FileDataset, FileMetaDataset
-    from pydicom.uid import ExplicitVRLittleEndian, SecondaryCaptureImageStorage, generate_uid
-
-    meta = FileMetaDataset()
-    meta.MediaStorageSOPClassUID = SecondaryCaptureImageStorage
-    meta.MediaStorageSOPInstanceUID, meta.TransferSyntaxUID = generate_uid(), ExplicitVRLittleEndian
-    found = FileDataset("made", {}, file_meta=meta, preamble=b"\0" * 128)
-    found.SOPClassUID, found.SOPInstanceUID = SecondaryCaptureImageStorage, meta.MediaStorageSOPInstanceUID
-    found.Rows, found.Columns = values.shape[:2]
-    found.SamplesPerPixel = values.shape[2] if values.ndim == 3 else 1
-    if values.ndim == 3:
-        found.PlanarConfiguration = 0
-    found.PhotometricInterpretation = photometric
-    found.BitsAllocated = 8 * values.itemsize
-    found.BitsStored, found.HighBit, found.PixelRepresentation = bits, bits - 1, int(signed)
-    found.PixelData = values.tobytes()
-    for name, value in fields.items():
-        setattr(found, name, value)
-    file = io.BytesIO()
-    found.save_as(file, enforce_file_format=True)
-    return file.getvalue()
 
 
 def tiff(values, white_is_zero, compression=None):
@@ -131,13 +107,7 @@ def test_floating_point_values_with_white_as_zero(compression):
 def test_a_palette_is_looked_up(bits):
     values = (np.arange(64) % 4).astype(np.uint8).reshape(8, 8)
     colors = np.array([[255, 0, 0], [0, 255, 0], [10, 20, 30], [255, 255, 255]], np.uint8)
-    factor = 257 if bits == 16 else 1
-    fields = {}
-    for place, color in enumerate(("Red", "Green", "Blue")):
-        entries = (colors[:, place].astype(np.uint16) * factor).astype("<u2" if bits == 16 else "u1")
-        fields[f"{color}PaletteColorLookupTableDescriptor"] = [4, 0, bits]
-        fields[f"{color}PaletteColorLookupTableData"] = entries.tobytes()
-    image = stored(dicom(values, "PALETTE COLOR", 8, **fields))
+    image = stored(dicom(values, "PALETTE COLOR", 8, **palette_of_dicom(colors, bits)))
     assert image.bands == 3
     assert np.array_equal(image.array(), colors[values])
 
