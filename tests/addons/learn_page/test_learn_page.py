@@ -157,7 +157,7 @@ def test_models_that_the_page_cannot_run_are_refused(
 
 
 def test_models_of_other_kinds_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(vt.InputError, match="this is a BiT"):
+    with pytest.raises(vt.InputError, match="this is another model: BiT"):
         write_learn_page(tmp_path / "learn.html", vt.create("BiT-R50x1"), [], name="bit")
 
 
