@@ -24,9 +24,9 @@ from vitreous.api.pretraining import list_recipes as list_recipes
 from vitreous.api.pretraining import pretrain as pretrain
 from vitreous.api.run import Run as Run
 from vitreous.api.training import train as train
-from vitreous.checkpoints.download import list_encoders as list_encoders
 from vitreous.checkpoints.formats import list_families as list_families
 from vitreous.checkpoints.formats import list_formats as list_formats
+from vitreous.checkpoints.installed_encoders import list_encoders as list_encoders
 from vitreous.checkpoints.loading import load as load
 from vitreous.checkpoints.resizing import resize as resize
 from vitreous.checkpoints.saving import save as save
@@ -35,9 +35,9 @@ from vitreous.evaluation.native_aspect import NativeAspect as NativeAspect
 from vitreous.inspection.capture import capture_attention as capture_attention
 from vitreous.models.bit import BiT as BiT
 from vitreous.models.bit import BiTConfig as BiTConfig
+from vitreous.models.catalog import list_models as list_models
 from vitreous.models.config import ViTConfig as ViTConfig
 from vitreous.models.names import create as create
-from vitreous.models.names import list_models as list_models
 from vitreous.models.preprocessing import Preprocessing as Preprocessing
 from vitreous.models.vit import ViT as ViT
 from vitreous.tasks.pretraining.mae import MAE as MAE

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 # Every add-on, by the name of its folder; in the order of `vitreous --help`.
@@ -45,7 +46,7 @@ class Kind(NamedTuple):
         task: what its models are for.
         prefix: how the names of its models begin; "" where they have none.
         named: a function (name) that returns the fields of the configuration that a name stands for.
-        names: those that `list_models` lists.
+        parameters: of each name that `list_models` lists.
         source: where the sizes of these are from.
         inspect: a function (answerer, examples, folder, request) that writes the page of `vitreous inspect`
             on images with their names, or on texts; "" where its page is that of a ViT.
@@ -59,7 +60,7 @@ class Kind(NamedTuple):
     task: str
     prefix: str = ""
     named: str = ""
-    names: tuple[str, ...] = ()
+    parameters: Mapping[str, int] = MappingProxyType({})
     source: str = ""
     inspect: str = ""
     drawings: str = ""

@@ -13,7 +13,7 @@ from PIL import Image
 
 import vitreous as vt
 from vitreous.addons.studies.formulas import draw_formula
-from vitreous.checkpoints import download
+from vitreous.checkpoints import installed_encoders
 from vitreous.checkpoints.files import read_json
 from vitreous.checkpoints.native_writing import save_native, write_json
 from vitreous.checkpoints.runs import read_tree
@@ -40,7 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def shipped(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(download, "ENCODERS", folder)
+    monkeypatch.setattr(installed_encoders, "ENCODERS", folder)
     return folder
 
 
@@ -98,7 +98,7 @@ def test_what_is_missing_is_one_sentence(shipped: Path, monkeypatch: pytest.Monk
             vt.load("vitreous:tiny")
     finally:
         (shipped / "elsewhere").rename(weights)
-    monkeypatch.setattr(download, "ENCODERS", shipped / "none")
+    monkeypatch.setattr(installed_encoders, "ENCODERS", shipped / "none")
     assert vt.list_encoders("vitreous:small") == []
     with pytest.raises(vt.InputError, match="no encoder 'vitreous:small' comes"):
         vt.load("vitreous:small")

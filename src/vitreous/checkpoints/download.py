@@ -3,10 +3,7 @@ package."""
 
 from __future__ import annotations
 
-import fnmatch
 import hashlib
-import json
-import math
 import re
 import shutil
 import urllib.error
@@ -14,16 +11,10 @@ import urllib.request
 from collections.abc import Sequence
 from http.client import HTTPException
 from pathlib import Path
-from typing import NamedTuple
 
-from vitreous.checkpoints.installed_encoders import (
-    INSTALLED_ENCODERS,
-    installed_encoder_names,
-    installed_file,
-)
-from vitreous.checkpoints.tensors import read_safetensors
-from vitreous.errors import InputError, cache_folder, is_installed, nearest, require_packages
-from vitreous.outside import BUNDLED, Bundled, Hub, Local, Place, Url, Web, read_regular
+from vitreous.checkpoints.installed_encoders import INSTALLED_ENCODERS, encoder_folder, installed_file
+from vitreous.errors import InputError, cache_folder, is_installed, require_packages
+from vitreous.outside import Bundled, Hub, Local, Place, Url, Web
 from vitreous.whole_files import whole
 
 DESCRIPTIONS = [
@@ -33,7 +24,6 @@ DESCRIPTIONS = [
 FILES = [*DESCRIPTIONS, "generation_config.json", "README.md", "*.safetensors", "*.safetensors.index.json"]
 # Of files of weights.
 SUFFIXES = (".npz", ".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".pth.tar", ".keras", ".weights.h5")
-ENCODERS = Path(__file__).parent / "encoders"  # a folder of the native format for each
 OLDER_FILES = [*DESCRIPTIONS, "generation_config.json", "*.bin", "*.bin.index.json", "*.npz", "*.pth", "*.pt"]
 
 
@@ -166,87 +156,3 @@ def from_address(address: str) -> Path:
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
         raise InputError(f"cannot get {address}: {reason}") from None
     return target
-
-
-class ShippedEncoder(NamedTuple):
-    """An encoder that comes with vitreous, or with a package that is installed beside it.
-
-    Attributes:
-        name: for `load` and --init.
-        bytes: of its file of weights.
-        trained_on: what it has learned from: DATA, or a dataset in words.
-        made_by: whose weights they are; empty for vitreous's own.
-        package: the Python package that they are in.
-    """
-
-    name: str
-    parameters: int
-    bytes: int
-    image_size: tuple[int, int]
-    license: str
-    trained_on: str
-    made_by: str = ""
-    package: str = "vitreous"
-
-
-def list_encoders(pattern: str = "*") -> list[ShippedEncoder]:
-    """Return the encoders that come with vitreous or are in an installed package, which `load` and
-    `train(init=...)` take without a download. The first suits photographs best.
-
-    Args:
-        pattern: of names, with `*` for any characters and `?` for one.
-    """
-    found = []
-    for name in fnmatch.filter(installed_encoder_names(), pattern):
-        found.append(listed_encoder(name))
-    for name in fnmatch.filter(encoder_names(), pattern):
-        folder = encoder_folder(name)
-        described = json.loads(read_regular(folder / "config.json"))
-        tensors = read_safetensors(folder / "model.safetensors")
-        found.append(
-            ShippedEncoder(
-                name,
-                sum(math.prod(tensors.shape(each)) for each in tensors),
-                (folder / "model.safetensors").stat().st_size,
-                tuple(described["model"]["image_size"]),
-                described["origin"]["license"],
-                described["trained_on"],
-            )
-        )
-    return found
-
-
-def listed_encoder(name: str) -> ShippedEncoder:
-    """Return what is known of an encoder in another package, which is installed."""
-    known = INSTALLED_ENCODERS[name]
-    assert known.path is not None
-    size = known.path.stat().st_size
-    return ShippedEncoder(
-        name,
-        known.parameters,
-        size,
-        known.image_size,
-        known.license,
-        known.trained_on,
-        known.made_by,
-        known.package,
-    )
-
-
-def encoder_names() -> list[str]:
-    """Return the names of the encoders that come with vitreous."""
-    return sorted(BUNDLED + path.parent.name for path in ENCODERS.glob("*/config.json"))
-
-
-def encoder_folder(name: str) -> Path:
-    """Return the folder of an encoder. Raises InputError: there is none of this name, or its weights are
-    missing."""
-    folder = ENCODERS / name.removeprefix(BUNDLED)
-    if name not in (known := [*encoder_names(), *INSTALLED_ENCODERS]):
-        raise InputError(f"no encoder {name!r} comes with vitreous: {nearest(name, known)}")
-    if not (weights := folder / "model.safetensors").is_file():
-        raise InputError(
-            f"the weights of {name} are missing from this installation: there is no {weights}; install the "
-            "package again, from its wheel"
-        )
-    return folder

@@ -1,14 +1,23 @@
-"""Encoders whose weights are a file of another Python package, which is installed beside vitreous (a
-dependency of the extra `train`) and never imported: its file is opened as any other checkpoint."""
+"""Encoders that need no download: those that come with vitreous, and those whose weights are a file of
+another Python package, which is installed beside vitreous (a dependency of the extra `train`) and never
+imported. Such a file is opened as any other checkpoint. Listing encoders imports no PyTorch."""
 
 from __future__ import annotations
 
+import fnmatch
 import hashlib
+import json
+import math
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import NamedTuple
 
-from vitreous.errors import InputError
+from safetensors import safe_open
+
+from vitreous.errors import InputError, nearest
+from vitreous.outside import BUNDLED, read_regular
+
+ENCODERS = Path(__file__).parent / "encoders"  # a folder of the native format for each
 
 
 class InstalledEncoder(NamedTuple):
@@ -77,3 +86,85 @@ def installed_file(name: str) -> Path:
             "it again"
         )
     return path
+
+
+class ShippedEncoder(NamedTuple):
+    """An encoder that comes with vitreous, or with a package that is installed beside it.
+
+    Attributes:
+        name: for `load` and --init.
+        bytes: of its file of weights.
+        trained_on: what it has learned from: DATA, or a dataset in words.
+        made_by: whose weights they are; empty for vitreous's own.
+        package: the Python package that they are in.
+    """
+
+    name: str
+    parameters: int
+    bytes: int
+    image_size: tuple[int, int]
+    license: str
+    trained_on: str
+    made_by: str = ""
+    package: str = "vitreous"
+
+
+def list_encoders(pattern: str = "*") -> list[ShippedEncoder]:
+    """Return the encoders that come with vitreous or are in an installed package, which `load` and
+    `train(init=...)` take without a download. The first suits photographs best.
+
+    Args:
+        pattern: of names, with `*` for any characters and `?` for one.
+    """
+    found = []
+    for name in fnmatch.filter(installed_encoder_names(), pattern):
+        known = INSTALLED_ENCODERS[name]
+        assert known.path is not None
+        found.append(
+            ShippedEncoder(
+                name,
+                known.parameters,
+                known.path.stat().st_size,
+                known.image_size,
+                known.license,
+                known.trained_on,
+                known.made_by,
+                known.package,
+            )
+        )
+    for name in fnmatch.filter(encoder_names(), pattern):
+        folder = encoder_folder(name)
+        described = json.loads(read_regular(folder / "config.json"))
+        weights = folder / "model.safetensors"
+        with safe_open(weights, framework="numpy") as tensors:
+            shapes = [tensors.get_slice(each).get_shape() for each in tensors.keys()]  # noqa: SIM118
+        found.append(
+            ShippedEncoder(
+                name,
+                sum(math.prod(shape) for shape in shapes),
+                weights.stat().st_size,
+                tuple(described["model"]["image_size"]),
+                described["origin"]["license"],
+                described["trained_on"],
+            )
+        )
+    return found
+
+
+def encoder_names() -> list[str]:
+    """Return the names of the encoders that come with vitreous."""
+    return sorted(BUNDLED + path.parent.name for path in ENCODERS.glob("*/config.json"))
+
+
+def encoder_folder(name: str) -> Path:
+    """Return the folder of an encoder. Raises InputError: there is none of this name, or its weights are
+    missing."""
+    folder = ENCODERS / name.removeprefix(BUNDLED)
+    if name not in (known := [*encoder_names(), *INSTALLED_ENCODERS]):
+        raise InputError(f"no encoder {name!r} comes with vitreous: {nearest(name, known)}")
+    if not (weights := folder / "model.safetensors").is_file():
+        raise InputError(
+            f"the weights of {name} are missing from this installation: there is no {weights}; install the "
+            "package again, from its wheel"
+        )
+    return folder

@@ -130,10 +130,10 @@ def list_models(
     """List the names that --model, describe and vitreous.create take: parameters, the memory of weights and
     AdamW in training, where the size is from, and published weights for --init; and the encoders that need
     no download."""
-    from vitreous.models.names import PUBLISHED, parameters_of, source_of
-    from vitreous.training.memory import STATES
+    from vitreous.models.catalog import PUBLISHED, TRAINING_STATES, parameters_of_names, source_of
 
-    counts = {name: parameters_of(name) for name in vt.list_models(pattern)}
+    known = parameters_of_names()
+    counts = {name: known[name] for name in vt.list_models(pattern)}
     encoders = vt.list_encoders(pattern)
     if not counts and not encoders:
         raise InputError(
@@ -146,14 +146,14 @@ def list_models(
                 "name": name,
                 "parameters": count,
                 "bytes": 4 * count,
-                "training_bytes": 4 * STATES * count,
+                "training_bytes": 4 * TRAINING_STATES * count,
             }
             listed.append({**row, "source": source_of(name), "init": PUBLISHED.get(name)})
         print_json({"models": listed, "encoders": [each._asdict() for each in encoders]})
         return
     rows = []
     for name, count in counts.items():
-        sizes = byte_size(4 * count), byte_size(4 * STATES * count)
+        sizes = byte_size(4 * count), byte_size(4 * TRAINING_STATES * count)
         rows.append((name, source_of(name), PUBLISHED.get(name, ""), si(count), *sizes))
     if rows:
         headers = (

@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-import fnmatch
 import re
 from collections.abc import Collection, Mapping
-
-import torch
 
 from vitreous.errors import InputError, nearest
 from vitreous.extensions import imported, kinds
 from vitreous.models.bit import BiTConfig
+from vitreous.models.catalog import (
+    BITS,
+    EXAMPLES,
+    HYBRIDS,
+    LITE0,
+    LITE0_DEPTHS,
+    SIZES,
+    SIZES_OF_VIT_5,
+    list_models,
+)
 from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import Config
 from vitreous.models.model import Model, build_model
 from vitreous.models.settings import merged
 
-# Width, depth, MLP dimension, heads. Ti and S: DeiT (2012.12877). B, L, H: Table 1 of the paper. M:
-# big_vision. g, G: 2106.04560, Table 2.
-SIZES = {
-    "Ti": (192, 12, 768, 3),
-    "S": (384, 12, 1536, 6),
-    "M": (512, 12, 2048, 8),
-    "B": (768, 12, 3072, 12),
-    "L": (1024, 24, 4096, 16),
-    "H": (1280, 32, 5120, 16),
-    "g": (1408, 40, 6144, 16),
-    "G": (1664, 48, 8192, 16),
-}
-
-# ViT-5 (2602.08071): S, B and L as above, XL as its authors' code has it; and what they have in common.
-SIZES_OF_VIT_5 = {size: SIZES[size] for size in ("S", "B", "L")} | {"XL": (1152, 28, 4608, 16)}
+# What the sizes of ViT-5 (2602.08071) have in common.
 TEMPERATURE, REGISTER_TEMPERATURE = 10_000.0, 100.0  # of ViT-5's rotary positions
 VIT_5: Mapping[str, object] = {
     "norm_kind": "rms",
@@ -47,54 +40,6 @@ VIT_5: Mapping[str, object] = {
         },
     },
 }
-
-# Units in each stage. R is the root alone; R50 has the paper's extended stage 3: stage 4's units moved there.
-HYBRIDS: dict[str, tuple[int, ...]] = {"R": (), "R26": (2, 2, 2, 2), "R50": (3, 4, 9)}
-# Blocks of EfficientNet-Lite0 by their stride: as many as patches of so many pixels can be made of.
-LITE0 = "EfficientLite0"
-LITE0_DEPTHS = {32: 16, 16: 11, 8: 5}
-BITS: dict[str, tuple[int, ...]] = {"R50": (3, 4, 6, 3), "R101": (3, 4, 23, 3), "R152": (3, 8, 36, 3)}
-
-# Where a size is from, by how a model's name begins.
-SOURCES = {
-    "ViT-Ti": "DeiT (2012.12877)",
-    "ViT-S": "DeiT (2012.12877)",
-    "ViT-M": "big_vision",
-    "ViT-5-": "ViT-5 (2602.08071)",
-    "ViT-g": "2106.04560, Table 2",
-    "ViT-G": "2106.04560, Table 2",
-    "ViT-": "2010.11929, Table 1",
-    "R50+": "2010.11929, section 3.1",
-    "EfficientLite0+": "1905.11946; 2010.11929, section 3.1",
-    "R": "AugReg (2106.10270)",
-    "BiT-": "BiT (1912.11370)",
-}
-
-# Published weights of a size, for --init. They are downloaded once, with the package huggingface_hub.
-PUBLISHED = {
-    "ViT-Ti/16": "hf:timm/vit_tiny_patch16_224.augreg_in21k",
-    "ViT-S/8": "hf:timm/vit_small_patch8_224.dino",
-    "ViT-S/14": "hf:timm/vit_small_patch14_dinov2.lvd142m",
-    "ViT-S/16": "hf:timm/vit_small_patch16_224.augreg_in21k",
-    "ViT-S/32": "hf:timm/vit_small_patch32_224.augreg_in21k",
-    "ViT-B/8": "hf:timm/vit_base_patch8_224.augreg_in21k",
-    "ViT-B/14": "hf:timm/vit_base_patch14_dinov2.lvd142m",
-    "ViT-B/16": "hf:google/vit-base-patch16-224",
-    "ViT-B/32": "hf:timm/vit_base_patch32_224.augreg_in21k",
-    "ViT-L/14": "hf:timm/vit_large_patch14_dinov2.lvd142m",
-    "ViT-L/16": "hf:timm/vit_large_patch16_224.augreg_in21k",
-    "ViT-L/32": "hf:timm/vit_large_patch32_384.orig_in21k_ft_in1k",
-    "ViT-H/14": "hf:timm/vit_huge_patch14_224.orig_in21k",
-    "ViT-5-S/16": "hf:FengWang3211/ViT-5/vit5_small_patch16_224.pth",
-    "ViT-5-B/16": "hf:FengWang3211/ViT-5/vit5_base_patch16_224.pth",
-    "ViT-5-L/16": "hf:FengWang3211/ViT-5/vit5_large_patch16_224.pth",
-    "R+ViT-Ti/16": "hf:timm/vit_tiny_r_s16_p8_224.augreg_in21k",
-    "R26+ViT-S/32": "hf:timm/vit_small_r26_s32_224.augreg_in21k",
-    "R50+ViT-B/16": "hf:timm/vit_base_r50_s16_384.orig_in21k_ft_in1k",
-    "R50+ViT-L/32": "hf:timm/vit_large_r50_s32_224.augreg_in21k",
-}
-
-EXAMPLES = "ViT-B/16, ViT-S/8, R50+ViT-B/16, BiT-R50x1"
 
 
 def config_of(name: str | ViTConfig | BiTConfig, **overrides: object) -> ViTConfig | BiTConfig:
@@ -180,48 +125,6 @@ def change(config: ViTConfig | BiTConfig, settings: Mapping[str, object]) -> ViT
     """Return a configuration with some fields changed: {"width": 3, "stem": {"norm_before": True}}. Raises
     InputError: an unknown name, or values that do not fit together."""
     return config.checked({}, merged(config.model_dump(), settings))
-
-
-def list_models(pattern: str = "*") -> list[str]:
-    """Return the names that `create` takes: of Vision Transformers, of hybrids of section 3.1 and of AugReg,
-    of BiT and of add-ons. Other patch sizes and widths are names as well.
-
-    Args:
-        pattern: with `*` for any characters and `?` for one: `ViT-*`.
-    """
-    names: list[str] = []
-    for size in SIZES:
-        names += [f"ViT-{size}/{patch}" for patch in (8, 14, 16, 32)]
-    names += [f"ViT-5-{size}/16" for size in SIZES_OF_VIT_5]
-    names += ["R+ViT-Ti/16", "R26+ViT-S/32", "R50+ViT-B/16", "R50+ViT-B/32", "R50+ViT-L/16", "R50+ViT-L/32"]
-    names += [f"{LITE0}+ViT-Ti/16", f"{LITE0}+ViT-S/16", f"{LITE0}+ViT-S/32"]
-    for depth in BITS:
-        names += [f"BiT-{depth}x{width}" for width in (1, 2, 3, 4)]
-    for kind in kinds().values():
-        names += kind.names
-    return fnmatch.filter(names, pattern)
-
-
-def parameters_of(name: str) -> int:
-    """The parameters with a head of 1000 classes, counted without memory. All encoder layers have the same
-    size, which two models of different depth tell."""
-    config = config_of(name)
-    with torch.device("meta"):
-        if isinstance(config, BiTConfig):
-            return parameter_count(build_model(config))
-        one = parameter_count(build_model(change(config, {"depth": 1})))
-        two = parameter_count(build_model(change(config, {"depth": 2})))
-    return one + (config.depth - 1) * (two - one)
-
-
-def parameter_count(model: torch.nn.Module) -> int:
-    return sum(parameter.numel() for parameter in model.parameters())
-
-
-def source_of(name: str) -> str:
-    """Where the size that a name stands for is from."""
-    known = {kind.prefix: kind.source for kind in kinds().values() if kind.names} | SOURCES
-    return next(source for start, source in known.items() if name.startswith(start))
 
 
 def create(name: str | ViTConfig | BiTConfig, *, seed: int = 0, **overrides: object) -> Model:

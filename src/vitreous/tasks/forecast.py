@@ -9,13 +9,14 @@ from typing import Any
 import torch
 
 from vitreous.languages.terminal import said, said_time
+from vitreous.models.catalog import TRAINING_STATES
 from vitreous.results import Result, byte_size
 from vitreous.rng import torch_generator
 from vitreous.tasks.task import AnyPlan
 from vitreous.tasks.training_run import with_precision
 from vitreous.training.distributed import ALONE
 from vitreous.training.learner import Learner
-from vitreous.training.memory import STATES, free_bytes, saved_bytes
+from vitreous.training.memory import free_bytes, saved_bytes
 from vitreous.training.precision import numerics
 from vitreous.training.step import LossOf, TrainStep
 
@@ -135,7 +136,7 @@ def forecast(plan: AnyPlan, *, device: torch.device, notes: tuple[str, ...] = ()
         seconds=seconds,
         step_seconds=computing,
         reading_seconds=reading,
-        memory=weights + (STATES - 1) * learning + kept * training.batch_size // (count * pieces),
+        memory=weights + (TRAINING_STATES - 1) * learning + kept * training.batch_size // (count * pieces),
         free_memory=free_bytes(device),
         device=str(device),
         precision=training.precision,

@@ -15,9 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from vitreous.checkpoints.download import encoder_names
 from vitreous.checkpoints.hub_encoders import Encoder, cached_encoders, reachable_encoder
-from vitreous.checkpoints.installed_encoders import installed_encoder_names
+from vitreous.checkpoints.installed_encoders import encoder_names, installed_encoder_names
 from vitreous.data.dataset import Splits
 from vitreous.errors import InputError, Param, check_utf8
 from vitreous.evaluation.calibration import write_best_thresholds

@@ -16,12 +16,12 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from vitreous.errors import InputError
+from vitreous.models.catalog import TRAINING_STATES
 from vitreous.training.distributed import encoder_layers
 
 USABLE = 0.7  # of the free memory: allocators leave gaps, and kernels need workspace
 TRIM_THRESHOLD, TOP_PAD, MMAP_THRESHOLD = -1, -2, -3  # mallopt(3)'s parameters
 CGROUP = Path("/sys/fs/cgroup")
-STATES = 4  # weights, gradients and AdamW's two averages
 
 
 def accumulation(
@@ -44,7 +44,7 @@ def accumulation(
     """
     weights = sum(p.numel() * p.element_size() for p in model.parameters())
     learning = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
-    room = USABLE * free - weights - (STATES - 1) * learning
+    room = USABLE * free - weights - (TRAINING_STATES - 1) * learning
     each = saved_bytes(model, images, forward) / len(images)
     if room < each:
         raise InputError(

@@ -15,7 +15,16 @@ ADDON = Addon(
             task="segmentation",
             prefix="Seg-",
             named=f"{HERE}.model:named",
-            names=tuple(f"Seg-{size}{mask}/16" for size in ("Ti", "S", "B", "L") for mask in ("", "-Mask")),
+            parameters={
+                "Seg-Ti/16": 5_553_366,
+                "Seg-Ti-Mask/16": 6_554_412,
+                "Seg-S/16": 21_723_414,
+                "Seg-S-Mask/16": 25_716_012,
+                "Seg-B/16": 85_914_006,
+                "Seg-B-Mask/16": 101_861_676,
+                "Seg-L/16": 303_455_382,
+                "Seg-L-Mask/16": 331_796_780,
+            },
             source="Segmenter (2105.05633)",
             inspect=f"{HERE}.figures:write_segmenter_report",
         )
