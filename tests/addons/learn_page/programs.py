@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 
 import vitreous as vt
-from vitreous.addons.learn_page.page import encoded, tensors_of
+from vitreous.addons.learn_page.page import config_of, encoded, tensors_of
 from vitreous.models.vit import ViT
 
 FOLDER = Path(vt.__file__).parent / "addons" / "learn_page"
@@ -26,7 +26,7 @@ def run_node(program: str, data: Any = None) -> Any:
     node = shutil.which("node")
     if node is None:
         pytest.skip("no node: the programs of the page are tried in a browser alone")
-    source = "".join((FOLDER / name).read_text("utf-8") for name in ("vit.js", "train.js"))
+    source = "".join((FOLDER / name).read_text("utf-8") for name in ("stem.js", "vit.js", "train.js"))
     source += f"""
     const data = JSON.parse(require("fs").readFileSync(0, "utf8"));
     process.stdout.write(JSON.stringify(((data) => {{ {program} }})(data)));
@@ -41,9 +41,8 @@ def run_node(program: str, data: Any = None) -> Any:
 def as_data(model: ViT) -> dict[str, Any]:
     """A model as the page has it."""
     tensors = dict(tensors_of(model))
-    config = {**model.config.model_dump(mode="json"), "head_dim": model.config.resolved_head_dim}
     index = [[name, *each.shape] for name, each in tensors.items()]
-    return {"config": config, "index": index, "weights": encoded(tensors.values(), half=False)}
+    return {"config": config_of(model.config), "index": index, "weights": encoded(tensors.values(), half=False)}
 
 
 def as_numbers(tensor: torch.Tensor) -> str:

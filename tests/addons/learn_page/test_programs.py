@@ -135,3 +135,52 @@ def test_digits_of_the_page_are_those_of_the_data_set() -> None:
     expected = model.preprocessing([digits.test.image(n) for n in (0, 7, 359)])
     np.testing.assert_allclose(found, expected.flatten(1), atol=1e-6)
     assert practice["test"]["labels"] == "".join(map(str, digits.test.targets.strata()))
+
+
+HYBRID = """
+  const model = new ViT(data.config, unpacked(data.index, decoded(data.weights)));
+  const image = tensor(decoded(data.image), ...data.shape);
+  const { patches, logits, maps } = model.run(image);
+  return { patches: Array.from(patches.data), logits: Array.from(logits), maps: maps.map((map) => map.shape) };
+"""
+
+
+@pytest.mark.parametrize(
+    ("side", "patch", "stem"),
+    [
+        (64, 16, {"blocks": 11}),
+        ((48, 80), 16, {"blocks": 11}),
+        ((45, 50), 16, {"blocks": 11}),  # an odd pixel at each stride
+        (64, 32, {"blocks": 11}),  # a token of four cells
+        (64, 32, {"blocks": 16, "maps": "several", "projection": False}),
+    ],
+)
+def test_a_trained_convolutional_stem_equals_pytorch(side: Any, patch: int, stem: dict[str, Any]) -> None:
+    """With the weights of EfficientNet-Lite0, whose BatchNorm is folded; padding is larger at the end."""
+    trained = vt.load("vitreous:photos").stem.backbone.state_dict()
+    width = {} if stem.get("projection", True) else {"width": vt.load("vitreous:photos").config.width}
+    model = vt.create(
+        "EfficientLite0+ViT-Ti/16",
+        image_size=side,
+        patch_size=patch,
+        edge="pad",
+        depth=1,
+        heads=4,
+        head_dim=8,
+        mlp_dim=32,
+        num_classes=3,
+        stem={"kind": "efficientnet-lite", **stem},
+        **({"width": 24} | width),
+    ).eval()
+    own = model.stem.backbone.state_dict()
+    model.stem.backbone.load_state_dict({name: trained[name] for name in own})
+    torch.nn.init.normal_(model.head.weight)
+    torch.manual_seed(0)
+    image = torch.rand(1, 3, *model.config.image_size) * 2 - 1
+    data = {**as_data(model), "image": as_numbers(image), "shape": list(image.shape[1:])}
+    found = run_node(HYBRID, data)
+    with torch.inference_mode():
+        patches, logits = model.stem(model.whole_patches(image)), model(image)
+    np.testing.assert_allclose(found["patches"], patches.flatten(), rtol=0, atol=1e-4)
+    np.testing.assert_allclose(found["logits"], logits[0], rtol=0, atol=1e-4)
+    assert [each[0] for each in found["maps"]][:4] == [16, 24, 40, 112]

@@ -37,6 +37,7 @@ from vitreous.layers.attention import Attention, attention_map
 from vitreous.layers.block import MLP, PreNormBlock
 from vitreous.layers.embedding import AddedPositions, PatchStem, to_patches
 from vitreous.models.config import ViTConfig
+from vitreous.models.config_parts import EfficientNetLiteStemConfig
 from vitreous.models.model import as_probabilities
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.stored import ImageLike
@@ -58,7 +59,7 @@ EXACT = 100_000  # parameters that are stored as fp32; more as fp16
 RECORDED_BYTES = 12 << 20  # of the recorded results of one image
 # What vit.js computes: of each field that chooses a variant the values that it knows; None: without the part.
 RUNS: dict[str, tuple[object, ...]] = {
-    "stem.kind": ("patch", "convolution"),
+    "stem.kind": ("patch", "convolution", "efficientnet-lite"),
     "position.kind": ("learned", "learned-2d", "sincos-2d", "relative", "rotary-2d", "none"),
     "position.absolute": (False,),
     "rotary.kind": (None, "axial"),
@@ -150,7 +151,7 @@ def write_learn_page(
         "labels": model.labels or [str(number) for number in range(model.config.num_classes or 0)],
         "multilabel": outputs_of(model) == "sigmoid",
         "parameters": parameters,
-        "config": {**model.config.model_dump(mode="json"), "head_dim": model.config.resolved_head_dim},
+        "config": config_of(model.config),
         "resize": {"kind": prepared.resize, "fraction": prepared.crop_fraction, "mean": prepared.mean},
         "factor": factor.flatten().tolist(),
         "shift": shift.flatten().tolist(),
@@ -289,6 +290,14 @@ def tensors_of(model: ViT) -> Iterator[tuple[str, Tensor]]:
             yield name, each
 
 
+def config_of(config: ViTConfig) -> dict[str, Any]:
+    """Return a configuration as the page has it, with what is derived from it there."""
+    found: dict[str, Any] = {**config.model_dump(mode="json"), "head_dim": config.resolved_head_dim}
+    if isinstance(config.stem, EfficientNetLiteStemConfig):
+        found["stem"] |= {"shapes": config.stem.shapes, "taken": list(config.stem.taken)}
+    return found
+
+
 def reads_digits(config: ViTConfig) -> bool:
     """Return whether a model takes images and gives classes as the bundled digits have them."""
     return config.image_size == (8, 8) and config.channels == 1 and config.num_classes == 10
@@ -324,6 +333,21 @@ def drawings_of(model: ViT) -> dict[str, str]:
 def is_matrix(name: str) -> bool:
     """Return whether a tensor is a matrix of the encoder, whose products can be recorded in its place."""
     return name.endswith("weight") and "norm" not in name and "stem" not in name
+
+
+def in_8_bits(model: nn.Module) -> None:
+    """Round the matrices and convolutions of a model to 8 bits: 255 levels for each output channel."""
+    for name, weight in model.named_parameters():
+        if name.endswith(".weight") and weight.ndim > 1:
+            levels, step = in_levels(weight.detach())
+            weight.data = (levels * step).view_as(weight)
+
+
+def in_levels(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the rows of a weight as whole numbers from -127 to 127, and the step between levels of each."""
+    rows = weight.flatten(1)
+    step = rows.abs().amax(dim=1, keepdim=True).clamp(min=1e-12) / 127
+    return (rows / step).round(), step
 
 
 def encoded(tensors: Iterable[Tensor], half: bool) -> str:

@@ -302,7 +302,7 @@ class Trainer {
     images.forEach((image, b) => {
       this.flat.set(toPatches(image, config.patch_size).data, b * N * this.flatWidth);
     });
-    const matrix = projectionMatrix(config, this.tensors).data,
+    const matrix = projectionMatrix(this.tensors["stem.projection.weight"]).data,
       bias = this.tensors["stem.projection.bias"]?.data ?? new Float32Array(D);
     this.product(this.flat, matrix, bias, this.patches, count * N, this.flatWidth, D);
     const prefix = this.parameter("prefix"),

@@ -241,8 +241,7 @@ function coveredPatches(image, [p, q], covered, color = []) {
 }
 
 // The projection of Eq. 1 as a matrix (D, P P C), whose columns are in the order of a flat patch.
-function projectionMatrix(config, tensors) {
-  const weight = tensors["stem.projection.weight"];
+function projectionMatrix(weight) {
   if (weight.shape.length === 2) return weight;
   const [width, channels, p, q] = weight.shape,
     matrix = zeros(width, p * q * channels);
@@ -265,7 +264,13 @@ class ViT {
     this.prefix = Number(config.class_token) + config.registers;
     this.length = this.prefix + this.count;
     this.headDim = config.head_dim ?? config.width / config.heads;
-    if (config.stem.kind === "patch" && tensors) this.projection = projectionMatrix(config, tensors);
+    if (!tensors) return;
+    if (config.stem.kind === "efficientnet-lite") {
+      const side = [this.rows, this.columns].map((count, i) => count * config.patch_size[i]);
+      this.network = new EfficientNetLite(config, tensors, side);
+    }
+    if (config.stem.kind !== "convolution" && tensors["stem.projection.weight"])
+      this.projection = projectionMatrix(tensors["stem.projection.weight"]);
   }
 
   // The product with a weight matrix; a recorded model has the results for each of its images instead.
@@ -306,7 +311,15 @@ class ViT {
     const { config, tensors, prefix } = this,
       width = config.width;
     trace.flat = toPatches(image, config.patch_size);
-    if (config.stem.kind === "convolution") {
+    if (this.network) {
+      const { cells, maps } = this.network.read(image),
+        each = [cells.shape[1] / this.rows, cells.shape[2] / this.columns]; // cells of a token
+      trace.maps = maps;
+      trace.cells = toPatches(cells, each);
+      trace.patches = this.projection
+        ? linear(trace.cells, this.projection, tensors["stem.projection.bias"])
+        : trace.cells;
+    } else if (config.stem.kind === "convolution") {
       trace.maps = [];
       let x = image;
       config.stem.strides.forEach((stride, i) => {

@@ -1,0 +1,228 @@
+// --- EfficientNet-Lite of layers/efficientnet.py: a small convolutional network whose cells become tokens. -----
+//
+// A map has a row of channels for each of its cells, so that a 1x1 convolution is a matrix product and a depthwise one
+// runs along channels. All lists are made once: an image that is shown ten times a second makes none. Numbers are in
+// double precision, which JavaScript multiplies twice as fast as single.
+
+const clipped = (value) => (value < 0 ? 0 : value > 6 ? 6 : value); // ReLU6
+
+// y = x W^T + b for each of `count` cells, two cells and four channels at a time, of which every map has a multiple; six:
+// whether ReLU6 follows.
+function pointwise(x, count, { weight, bias, inputs, outputs }, y, six) {
+  for (let e = 0; e < outputs; e += 4) {
+    const w0 = e * inputs,
+      w1 = w0 + inputs,
+      w2 = w1 + inputs,
+      w3 = w2 + inputs;
+    for (let t = 0; t < count; t += 2) {
+      const next = Math.min(t + 1, count - 1), // the last cell of an odd number is computed twice
+        x0 = t * inputs,
+        x1 = next * inputs;
+      let a = bias[e],
+        b = bias[e + 1],
+        c = bias[e + 2],
+        d = bias[e + 3],
+        f = a,
+        g = b,
+        h = c,
+        i = d;
+      for (let q = 0; q < inputs; q++) {
+        const u = x[x0 + q],
+          v = x[x1 + q],
+          p0 = weight[w0 + q],
+          p1 = weight[w1 + q],
+          p2 = weight[w2 + q],
+          p3 = weight[w3 + q];
+        a += u * p0;
+        b += u * p1;
+        c += u * p2;
+        d += u * p3;
+        f += v * p0;
+        g += v * p1;
+        h += v * p2;
+        i += v * p3;
+      }
+      const at = t * outputs + e,
+        below = next * outputs + e;
+      y[at] = six ? clipped(a) : a;
+      y[at + 1] = six ? clipped(b) : b;
+      y[at + 2] = six ? clipped(c) : c;
+      y[at + 3] = six ? clipped(d) : d;
+      y[below] = six ? clipped(f) : f;
+      y[below + 1] = six ? clipped(g) : g;
+      y[below + 2] = six ? clipped(h) : h;
+      y[below + 3] = six ? clipped(i) : i;
+    }
+  }
+}
+
+// TensorFlow's SAME padding before the first cell: at stride 2 the odd one is at the end.
+const paddingOf = (side, kernel, stride) =>
+  Math.max(0, (Math.ceil(side / stride) - 1) * stride + kernel - side) >> 1;
+
+// A convolution of each channel by itself, with ReLU6; weight: a row of channels for each tap.
+function depthwise(x, [tall, wide], { weight, bias, kernel, stride, outputs: channels }, y) {
+  const rows = Math.ceil(tall / stride),
+    columns = Math.ceil(wide / stride),
+    up = paddingOf(tall, kernel, stride),
+    left = paddingOf(wide, kernel, stride);
+  for (let r = 0, to = 0; r < rows; r++) {
+    for (let s = 0; s < columns; s++, to += channels) {
+      for (let c = 0; c < channels; c++) y[to + c] = bias[c];
+      for (let i = 0; i < kernel; i++) {
+        const h = r * stride + i - up;
+        if (h < 0 || h >= tall) continue;
+        for (let j = 0; j < kernel; j++) {
+          const v = s * stride + j - left;
+          if (v < 0 || v >= wide) continue;
+          const from = (h * wide + v) * channels,
+            tap = (i * kernel + j) * channels;
+          for (let c = 0; c < channels; c++) y[to + c] += x[from + c] * weight[tap + c];
+        }
+      }
+      for (let c = 0; c < channels; c++) y[to + c] = clipped(y[to + c]);
+    }
+  }
+}
+
+class EfficientNetLite {
+  // stem: its configuration, with the shape of each unit and the numbers of the maps that are taken.
+  // side: of the image, in pixels.
+  constructor({ channels, stem }, tensors, side) {
+    Object.assign(this, { channels, taken: stem.taken, image: side, kept: [] });
+    const list = (name) => Float64Array.from(tensors[`stem.backbone.${name}`].data);
+    const matrix = (name) => {
+      const [outputs, inputs] = tensors[`stem.backbone.${name}.weight`].shape;
+      return { weight: list(`${name}.weight`), bias: list(`${name}.bias`), inputs, outputs };
+    };
+    // The weights of a convolution with a row of output channels, or of input channels, for each tap.
+    const taps = (name, kernel, stride) => {
+      const { data, shape } = tensors[`stem.backbone.${name}.weight`],
+        [outputs, inputs] = shape,
+        each = kernel * kernel,
+        weight = new Float64Array(data.length);
+      for (let o = 0; o < outputs; o++)
+        for (let i = 0; i < inputs; i++)
+          for (let tap = 0; tap < each; tap++)
+            weight[inputs > 1 ? (o * each + tap) * inputs + i : tap * outputs + o] = data[(o * inputs + i) * each + tap];
+      return { weight, bias: list(`${name}.bias`), kernel, stride, inputs: inputs * each, outputs };
+    };
+    this.root = taps("root", 3, 2);
+    let size = side.map((each) => Math.ceil(each / 2)),
+      most = 0;
+    this.rootSize = size;
+    this.columns = new Float64Array(size[0] * size[1] * this.root.inputs);
+    this.first = new Float64Array(size[0] * size[1] * this.root.outputs);
+    let width = this.root.outputs;
+    this.units = stem.shapes.map(([kernel, stride, expansion, outputs], n) => {
+      const name = `units.${n}`,
+        from = size,
+        hidden = width * expansion,
+        adds = stride === 1 && width === outputs;
+      size = size.map((each) => Math.ceil(each / stride));
+      most = Math.max(most, from[0] * from[1] * hidden);
+      width = outputs;
+      return {
+        expand: expansion > 1 ? matrix(`${name}.expand`) : null,
+        depthwise: taps(`${name}.depthwise`, kernel, stride),
+        contract: matrix(`${name}.contract`),
+        from,
+        size,
+        adds,
+        filtered: new Float64Array(size[0] * size[1] * hidden),
+        out: new Float64Array(size[0] * size[1] * outputs),
+        channels: outputs,
+      };
+    });
+    this.wide = new Float64Array(most);
+    if (tensors["stem.backbone.last.weight"]) {
+      this.last = matrix("last");
+      this.lastOut = new Float64Array(size[0] * size[1] * this.last.outputs);
+    }
+  }
+
+  // What becomes of an image (C, H, W): its cells as an image (C, h, w), and the last map of each size. Those of the last
+  // images are kept: switching heads off does not change them.
+  read(image) {
+    const same = (each) => each.pixels.every((value, i) => value === image.data[i]);
+    const known = this.kept.find(same);
+    if (known) return known;
+    const maps = this.run(image),
+      last = maps.filter((map, i) => map.size[0] !== maps[i + 1]?.size[0]).map(mapImage);
+    const found = { pixels: image.data.slice(), cells: this.cells(maps), maps: last };
+    this.kept = [found, ...this.kept].slice(0, 2);
+    return found;
+  }
+
+  // Run on an image. Return its maps: the first convolution's, each unit's, and the last convolution's.
+  run(image) {
+    const [tall, wide] = this.image,
+      [rows, columns] = this.rootSize,
+      up = paddingOf(tall, 3, 2),
+      left = paddingOf(wide, 3, 2);
+    // Each 3x3 neighborhood as a row.
+    for (let r = 0, at = 0; r < rows; r++)
+      for (let s = 0; s < columns; s++)
+        for (let i = 0; i < 3; i++)
+          for (let j = 0; j < 3; j++) {
+            const h = 2 * r + i - up,
+              v = 2 * s + j - left,
+              inside = h >= 0 && h < tall && v >= 0 && v < wide;
+            for (let c = 0; c < this.channels; c++, at++)
+              this.columns[at] = inside ? image.data[(c * tall + h) * wide + v] : 0;
+          }
+    pointwise(this.columns, rows * columns, this.root, this.first, true);
+    const maps = [{ data: this.first, size: this.rootSize, channels: this.root.outputs }];
+    for (const unit of this.units) {
+      const input = maps.at(-1).data,
+        cells = unit.from[0] * unit.from[1];
+      if (unit.expand) pointwise(input, cells, unit.expand, this.wide, true);
+      depthwise(unit.expand ? this.wide : input, unit.from, unit.depthwise, unit.filtered);
+      pointwise(unit.filtered, unit.size[0] * unit.size[1], unit.contract, unit.out, false);
+      if (unit.adds) for (let i = 0; i < unit.out.length; i++) unit.out[i] += input[i];
+      maps.push({ data: unit.out, size: unit.size, channels: unit.channels });
+    }
+    if (this.last) {
+      const { size, data } = maps.at(-1);
+      pointwise(data, size[0] * size[1], this.last, this.lastOut, true);
+      maps.push({ data: this.lastOut, size, channels: this.last.outputs });
+    }
+    return maps;
+  }
+
+  // The maps that are taken, their channels joined, as an image (C, h, w) of its own.
+  cells(maps) {
+    const taken = this.taken.map((number) => maps[number + 1]),
+      [rows, columns] = taken.at(-1).size,
+      out = zeros(
+        taken.reduce((sum, map) => sum + map.channels, 0),
+        rows,
+        columns,
+      );
+    let first = 0;
+    for (const { data, size, channels } of taken) {
+      const [tall, wide] = size,
+        step = tall === rows && wide === columns ? 1 : 2; // the mean of 2 x 2 cells, at an odd edge of those that are
+      for (let r = 0; r < rows; r++)
+        for (let s = 0; s < columns; s++)
+          for (let c = 0; c < channels; c++) {
+            let sum = 0,
+              count = 0;
+            for (let h = step * r; h < Math.min(tall, step * r + step); h++)
+              for (let v = step * s; v < Math.min(wide, step * s + step); v++, count++)
+                sum += data[(h * wide + v) * channels + c];
+            out.data[((first + c) * rows + r) * columns + s] = sum / count;
+          }
+      first += channels;
+    }
+    return out;
+  }
+}
+
+// A map as an image (C, h, w) that stays as it is when the network runs again.
+function mapImage({ data, size: [rows, columns], channels }) {
+  const out = zeros(channels, rows, columns),
+    plane = rows * columns;
+  for (let n = 0; n < plane; n++) for (let c = 0; c < channels; c++) out.data[c * plane + n] = data[n * channels + c];
+  return out;
+}
