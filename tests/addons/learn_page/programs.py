@@ -42,7 +42,11 @@ def as_data(model: ViT) -> dict[str, Any]:
     """A model as the page has it."""
     tensors = dict(tensors_of(model))
     index = [[name, *each.shape] for name, each in tensors.items()]
-    return {"config": config_of(model.config), "index": index, "weights": encoded(tensors.values(), half=False)}
+    return {
+        "config": config_of(model.config),
+        "index": index,
+        "weights": encoded(tensors.values(), half=False),
+    }
 
 
 def as_numbers(tensor: torch.Tensor) -> str:

@@ -25,6 +25,7 @@ from vitreous.data.config import DataConfig
 from vitreous.data.sources import open_data
 from vitreous.languages import LANGUAGES, catalog, speaking
 from vitreous.models.config import ViTConfig
+from vitreous.models.ensemble import Ensemble, EnsembleConfig, MemberConfig, NetworkConfig
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.vit import ViT
 
@@ -99,9 +100,46 @@ def test_larger_models_are_stored_in_16_bits_and_the_difference_is_measured(
     monkeypatch.setattr(learn_page, "EXACT", 100)
     model = make_model()
     _, data = written(tmp_path, model)
-    assert data["half"]
+    assert data["bits"] == 16
     assert 0 < data["rounding"] < 0.01
     assert len(base64.b64decode(data["weights"])) == 2 * sum(each.numel() for each in model.parameters())
+
+
+def test_still_larger_models_are_stored_in_8_bits_where_that_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(learn_page, "EXACT", 100)
+    monkeypatch.setattr(learn_page, "COMPACT", 100)
+    model = make_model()
+    monkeypatch.setattr(learn_page, "QUIET", 0.0)
+    _, data = written(tmp_path, model)
+    assert (data["bits"], data["compact"]) == (16, [])
+    monkeypatch.setattr(learn_page, "QUIET", 1.0)
+    _, data = written(tmp_path, model)
+    assert data["bits"] == 8
+    names = {name for name, *_ in data["compact"]}
+    assert "blocks.0.mlp.expand.weight" in names
+    assert not names & {name for name, *_ in data["index"]}
+    levels = np.frombuffer(base64.b64decode(data["levels"]), np.int8)
+    assert (levels.min(), levels.max()) == (-127, 127)
+    rows = sum(rows for _, rows, *_ in data["compact"])
+    assert len(base64.b64decode(data["steps"])) == 4 * rows
+
+
+def test_of_several_models_that_answer_together_the_page_has_the_vit(tmp_path: Path) -> None:
+    sees = NetworkConfig(network=make_model(channels=3).config)
+    members = (MemberConfig(features=sees), MemberConfig())
+    ensemble = Ensemble(EnsembleConfig(num_classes=5, members=members), task="classification").eval()
+    images = make_images(make_model(channels=3))
+    page = write_learn_page(tmp_path / "learn.html", ensemble, images, name="several").page
+    found = re.search(r'id="data">(.*?)</script>', page.read_text("utf-8"), re.DOTALL)
+    assert found
+    data = json.loads(found[1])
+    assert data["alone"]
+    assert data["config"]["depth"] == 2
+    without = Ensemble(EnsembleConfig(num_classes=5, members=members[1:]), task="classification")
+    with pytest.raises(vt.InputError, match="a linear map on HOG and color"):
+        write_learn_page(tmp_path / "other.html", without, images, name="other")
 
 
 def test_models_that_are_too_large_have_recorded_tensors(

@@ -141,7 +141,7 @@ HYBRID = """
   const model = new ViT(data.config, unpacked(data.index, decoded(data.weights)));
   const image = tensor(decoded(data.image), ...data.shape);
   const { patches, logits, maps } = model.run(image);
-  return { patches: Array.from(patches.data), logits: Array.from(logits), maps: maps.map((map) => map.shape) };
+  return { patches: [...patches.data], logits: [...logits], maps: maps.map((map) => map.shape) };
 """
 
 

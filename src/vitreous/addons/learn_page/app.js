@@ -43,7 +43,7 @@ const CHOICES = {
   depth: [1, 2, 3, 4, 6, 8, 12],
 };
 
-const trainedModel = new ViT(DATA.config, unpacked(DATA.index, decoded(DATA.weights, DATA.half)));
+const trainedModel = new ViT(DATA.config, tensorsOf(DATA));
 const recorded = DATA.recorded?.map(({ index, numbers }) => {
   const tensors = unpacked(index, decoded(numbers, true)),
     count = tensors.lens.shape[0];
@@ -132,6 +132,35 @@ function plainConfig(fields) {
   };
 }
 
+// [stage, equation, shape, parameters, multiplications] of an EfficientNet-Lite, and of the projection of its cells.
+function stagesOfNetwork(config, N) {
+  const { stem, width } = config,
+    half = (side, stride) => side.map((each) => Math.ceil(each / stride)),
+    stages = [];
+  let size = half(config.image_size, 2),
+    wide = 32,
+    parameters = 9 * config.channels * wide + wide,
+    products = 9 * config.channels * wide * size[0] * size[1];
+  stem.shapes.forEach(([kernel, stride, expansion, out], i) => {
+    const hidden = wide * expansion,
+      before = size[0] * size[1];
+    size = half(size, stride);
+    const after = size[0] * size[1],
+      expanded = expansion > 1 ? wide * hidden : 0;
+    parameters += expanded + (expansion > 1 ? hidden : 0) + (kernel ** 2 + 1) * hidden + hidden * out + out;
+    products += before * expanded + after * hidden * (kernel ** 2 + out);
+    wide = out;
+    if (stem.shapes[i + 1]?.[1] === 1) return;
+    stages.push([filled(words().map_of_stem, { high: size[0], wide: size[1] }), `h_${stages.length + 1}`, `${size.join(" × ")} × ${out}`, parameters, products]);
+    parameters = products = 0;
+  });
+  const last = trainedModel.network.last,
+    source = trainedModel.projection?.shape[1] ?? width;
+  if (last) stages.push(["1 × 1", "h", `${size.join(" × ")} × ${last.outputs}`, (wide + 1) * last.outputs, size[0] * size[1] * wide * last.outputs]);
+  if (trainedModel.projection) stages.push([words().embedded, "h E", `${N} × ${width}`, source * width + width, N * source * width]);
+  return stages;
+}
+
 // [stage, equation, shape, parameters, multiplications] of a model.
 function stagesOf(config) {
   const [p, q] = config.patch_size,
@@ -160,6 +189,8 @@ function stagesOf(config) {
       wide = out;
     });
     stages.push([w.embedded, "h E", `${N} × ${D}`, wide * D + D, N * wide * D]);
+  } else if (config.stem.kind === "efficientnet-lite") {
+    stages.push(...stagesOfNetwork(config, N));
   } else {
     stages.push(
       [w.all_patches, "x_p", `${N} × ${flat}`, 0, 0],
@@ -290,8 +321,7 @@ function context() {
     image = trace && pixelsOf(state.source, config);
   const order = state.shuffled ? orderOf(model.count) : null;
   const shuffled = image && shuffledPatches(wholePatches(image, config), config.patch_size, order),
-    whole = image && coveredPatches(shuffled, config.patch_size, state.covered, DATA.resize.mean),
-    convolutional = config.stem.kind === "convolution";
+    whole = image && coveredPatches(shuffled, config.patch_size, state.covered, DATA.resize.mean);
   const detailed = trace ? [...trace.layers.keys()].filter((l) => trace.layers[l].heads) : [];
   if (trace && !detailed.includes(state.layer))
     state.layer = detailed.reduce(
@@ -326,7 +356,7 @@ function context() {
     changes: changesNow(),
     detailed,
     multilabel: DATA.multilabel,
-    stemWidth: convolutional ? config.stem.widths.at(-1) : p * q * config.channels,
+    stemWidth: model.projection?.shape[1] ?? (config.stem.kind === "patch" ? p * q * config.channels : config.width),
     labels: DATA.labels.map(named),
     featureWidth: config.representation_size ?? (config.pooling.kind === "class+mean" ? 2 : 1) * config.width,
     addedPositions: config.position.kind.startsWith("learned") || config.position.kind === "sincos-2d",
@@ -617,7 +647,7 @@ function drawDock(c) {
   byId("made").textContent =
     filled(w.made, { version: DATA.version }) +
     (DATA.facts?.credit ? ` ${filled(w.credit, { source: DATA.facts.credit })}` : "") +
-    (DATA.half ? ` ${filled(w.rounding, { change: DATA.rounding.toExponential(0) })}` : "");
+    (DATA.bits < 32 ? ` ${filled(w.rounding, { bits: DATA.bits, change: smallNumber(DATA.rounding) })}` : "");
   byId("theme").textContent = w[`theme_${state.theme}`];
   byId("theme").setAttribute("aria-label", `${w.theme}: ${w[`theme_${state.theme}`]}`);
   byId("languages").setAttribute("role", "group");
@@ -652,6 +682,13 @@ function parametersOf(c) {
   return trained() ? DATA.parameters : c.stages().reduce((sum, stage) => sum + stage[3], 0);
 }
 
+// The answer in a word: of the model on photographs "none of these", where no class is as sure as it must be.
+function headline(c, p, top) {
+  const { sure = 0, none } = DATA.facts;
+  if (trained() && p[top] < sure) return c.t("unsure", { label: named(none) });
+  return `${c.labels[top]} · ${percent(p[top])}`;
+}
+
 function drawAnswer(c) {
   const w = c.words;
   if (!trace)
@@ -670,7 +707,7 @@ function drawAnswer(c) {
       "h2",
       {},
       w.answer,
-      element("output", {}, trained() ? `${c.labels[top]} · ${percent(p[top])}` : w.untrained),
+      element("output", {}, trained() ? headline(c, p, top) : w.untrained),
     ),
     bars(
       rows.map((k) => ({

@@ -1,7 +1,8 @@
 """learn.html: one offline page in which a Vision Transformer runs, and shows each of its tensors.
 
-The forward pass is vit.js, equal to PyTorch within 1e-5. Weights are in the page; of a model
-that is too large for that, the results of its matrix products on a few images are.
+The forward pass is vit.js, equal to PyTorch within 1e-5, and stem.js, that of a convolutional stem, within
+1e-4. Weights are in the page; of a model that is too large for that, the results of its matrix products on a
+few images are.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from vitreous.layers.block import MLP, PreNormBlock
 from vitreous.layers.embedding import AddedPositions, PatchStem, to_patches
 from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import EfficientNetLiteStemConfig
+from vitreous.models.ensemble import Ensemble
 from vitreous.models.model import as_probabilities
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.stored import ImageLike
@@ -53,9 +55,13 @@ DIGITS, EMOJI = (Path(__file__).parent / name for name in ("digits", "emoji"))
 BUNDLED = {"digits": DIGITS, "emoji": EMOJI}
 SITE = "https://vitreous.readthedocs.io"  # has the lessons that the story links to
 MOST_SAMPLES = 10  # images of the page
+MOST_RECORDED = 2  # of a page of recorded tensors
 SMALL = 1_000_000  # parameters of a model that has the page beside its report
-LARGEST = 5_000_000  # parameters whose weights are in the page
+LARGEST = 16_000_000  # bytes of weights that are in the page
 EXACT = 100_000  # parameters that are stored as fp32; more as fp16
+COMPACT = 500_000  # parameters of which more are stored in 8 bits, where that changes next to nothing
+NARROW = 12  # numbers of a row that is stored in 8 bits, at least
+QUIET = 0.005  # change of a probability that is next to nothing
 RECORDED_BYTES = 12 << 20  # of the recorded results of one image
 # What vit.js computes: of each field that chooses a variant the values that it knows; None: without the part.
 RUNS: dict[str, tuple[object, ...]] = {
@@ -85,8 +91,8 @@ class LearnPage(Result):
         page: the HTML file.
         parameters: of the model.
         recorded: whether the model is too large to run in the page, which has recorded tensors then.
-        rounding: the largest change of a probability on the page's images that storing the weights as
-            fp16 makes; 0 where they are stored as fp32.
+        rounding: the largest change of a probability on the page's images that storing the weights in 16
+            or 8 bits makes; 0 where they are stored as fp32.
         failed: images that could not be read, and why.
     """
 
@@ -128,16 +134,18 @@ def write_learn_page(
     """
     if reason := reason_against(model):
         raise InputError(f"vitreous learn cannot show {name}: {reason}")
-    assert isinstance(model, ViT)
-    model = copy.deepcopy(model).float().cpu().eval()
-    parameters = sum(each.numel() for each in model.parameters())
-    recorded, half = parameters > LARGEST, parameters > EXACT
+    alone = isinstance(model, Ensemble)  # the network of one, without the others that answer with it
+    shown_model = model.network() if isinstance(model, Ensemble) else model
+    assert isinstance(shown_model, ViT)
+    model = copy.deepcopy(shown_model).float().cpu().eval()
     prepared = model.preprocessing
-    shown = [prepared.image(image) for image, _ in samples[: 2 if recorded else None]]
-    before, rounding = probabilities(model, prepared(shown)), 0.0
-    if half:
-        model = model.half().float()
-        rounding = float((probabilities(model, prepared(shown)) - before).abs().max())
+    parameters = sum(each.numel() for each in model.parameters())
+    most = MOST_RECORDED if parameters > LARGEST else None
+    shown = [prepared.image(image) for image, _ in samples[:most]]
+    model, bits, rounding = rounded(model, prepared(shown))
+    recorded = parameters * bits > 8 * LARGEST
+    if recorded:
+        shown = shown[:MOST_RECORDED]
     tensors = {name: each for name, each in tensors_of(model) if not (recorded and is_matrix(name))}
     factor, shift = prepared.factor_and_shift()
     data = {
@@ -155,10 +163,10 @@ def write_learn_page(
         "resize": {"kind": prepared.resize, "fraction": prepared.crop_fraction, "mean": prepared.mean},
         "factor": factor.flatten().tolist(),
         "shift": shift.flatten().tolist(),
-        "half": half,
-        "index": [[name, *each.shape] for name, each in tensors.items()],
-        "weights": encoded(tensors.values(), half),
+        "alone": alone,
+        "bits": bits,
         "rounding": rounding,
+        **weights_of(tensors, bits),
         "samples": [
             {
                 "label": label,
@@ -211,13 +219,13 @@ def bundled_samples(model: object) -> list[tuple[ImageLike, str]]:
     """Return the images that come with a bundled model, with their labels: 3-animal.png is an animal."""
     if not isinstance(model, Path) or model not in BUNDLED.values():
         return []
-    paths = sorted(model.glob("*.png"))
+    paths = sorted(path for path in model.iterdir() if path.suffix in (".png", ".jpg"))
     return [(Image.open(path), path.stem.partition("-")[2]) for path in paths]
 
 
 def facts_of(folder: Path) -> dict[str, Any]:
     """Return what is known of a model that comes with the package: "credit", where its images are from and
-    their licenses."""
+    their licenses; how often it is right ("right", "count", ...); and how sure an answer must be."""
     path = folder / "facts.json"
     return json.loads(path.read_text("utf-8")) if path.is_file() else {}
 
@@ -252,6 +260,11 @@ def labeled_samples(images: ImageDataset, most: int = MOST_SAMPLES) -> list[tupl
 
 def reason_against(model: nn.Module) -> str | None:
     """Return why the page cannot run a model, as the end of a sentence; None where it can."""
+    if isinstance(model, Ensemble):
+        network = model.network()
+        if not isinstance(network, ViT) or network.config.num_classes is None:
+            return f"it runs a Vision Transformer that answers, and this model is {model.title}"
+        model = network
     if not isinstance(model, ViT):
         name = type(model).__name__
         return f"it runs the encoder of the ViT paper in the page, and this is another model: {name}"
@@ -268,6 +281,24 @@ def reason_against(model: nn.Module) -> str | None:
             values = ", ".join(map(str, known))
             return f"its program in the page knows {field} {values}, and this model has {value}"
     return None
+
+
+@torch.inference_mode()
+def rounded(model: ViT, images: Tensor) -> tuple[ViT, int, float]:
+    """Return a model as the page has it, the bits of a weight, and by how much storing them changes a
+    probability on images at most."""
+    parameters = sum(each.numel() for each in model.parameters())
+    if parameters <= EXACT:
+        return model, 32, 0.0
+    before = probabilities(model, images)
+    model = model.half().float()
+    if COMPACT < parameters <= LARGEST:
+        compact = copy.deepcopy(model)
+        in_8_bits(compact)
+        change = float((probabilities(compact, images) - before).abs().max())
+        if change <= QUIET:
+            return compact, 8, change
+    return model, 16, float((probabilities(model, images) - before).abs().max())
 
 
 @torch.inference_mode()
@@ -338,9 +369,15 @@ def is_matrix(name: str) -> bool:
 def in_8_bits(model: nn.Module) -> None:
     """Round the matrices and convolutions of a model to 8 bits: 255 levels for each output channel."""
     for name, weight in model.named_parameters():
-        if name.endswith(".weight") and weight.ndim > 1:
+        if in_rows(name, weight):
             levels, step = in_levels(weight.detach())
             weight.data = (levels * step).view_as(weight)
+
+
+def in_rows(name: str, weight: Tensor) -> bool:
+    """Return whether a weight has rows, one for each output channel, that are so wide that a step for each
+    costs little. The few numbers of a depthwise filter need their 16 bits."""
+    return name.endswith(".weight") and weight.ndim > 1 and weight[0].numel() >= NARROW
 
 
 def in_levels(weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -348,6 +385,30 @@ def in_levels(weight: Tensor) -> tuple[Tensor, Tensor]:
     rows = weight.flatten(1)
     step = rows.abs().amax(dim=1, keepdim=True).clamp(min=1e-12) / 127
     return (rows / step).round(), step
+
+
+def weights_of(tensors: Mapping[str, Tensor], bits: int) -> dict[str, object]:
+    """Return tensors as the page stores them: in 8 bits matrices as levels, of which those of a row have a
+    step, and all others as fp16."""
+    levels: list[Tensor] = []
+    steps: list[Tensor] = []
+    whole: dict[str, Tensor] = {}
+    for name, each in tensors.items():
+        if bits == 8 and in_rows(name, each):
+            of_row, step = in_levels(each)
+            levels.append(of_row.flatten())
+            steps.append(step.flatten())
+        else:
+            whole[name] = each
+    compact = [[name, *each.shape] for name, each in tensors.items() if name not in whole]
+    numbers = torch.cat(levels).to(torch.int8).numpy() if levels else np.zeros(0, np.int8)
+    return {
+        "index": [[name, *each.shape] for name, each in whole.items()],
+        "weights": encoded(whole.values(), half=bits < 32),
+        "compact": compact,
+        "levels": base64.b64encode(numbers.tobytes()).decode("ascii"),
+        "steps": encoded(steps, half=False) if steps else "",
+    }
 
 
 def encoded(tensors: Iterable[Tensor], half: bool) -> str:

@@ -31,12 +31,56 @@ const patchNumber = (c) => Math.max(0, c.token - c.prefix);
 
 const imageShape = (c) => [...c.config.image_size, c.config.channels].join(" × ");
 
-// What is projected to the tokens: flat patches x_p, or the cells h of the last feature map of a convolution stem.
-const sourceOf = (c) => (c.config.stem.kind === "convolution" ? "h" : "x_p");
+// What is projected to the tokens: flat patches x_p, or the cells h of the last feature map of convolutions.
+const sourceOf = (c) => (c.config.stem.kind === "patch" ? "x_p" : "h");
 
 // The tokens before positions are added, in the notation of equations.
 const tokensBefore = (c) =>
   c.config.class_token ? `[ x_{class} ; ${sourceOf(c)} E ]` : `${sourceOf(c)} E`;
+
+// Feature maps as figures: their first channels, each a small image.
+function mapFigures(c, nameOf) {
+  return c.trace.maps.map((map, i) => {
+    const [wide, high, across] = map.shape,
+      shown = Math.min(wide, 16),
+      plane = high * across,
+      most = largest(map);
+    const images = Array.from({ length: shown }, (_, k) => {
+      const image = tensor(map.data.subarray(k * plane, (k + 1) * plane), 1, high, across);
+      const canvas = cells({
+        id: `map-${i}-${k}`,
+        rows: high,
+        columns: across,
+        label: `${c.words.channel} ${k + 1}`,
+        at: (r, s) =>
+          `${c.words.channel} ${k + 1} · ${r + 1}, ${s + 1}:  ${image.data[r * across + s].toFixed(4)}`,
+      });
+      canvas.tabIndex = -1;
+      canvas.width = across;
+      canvas.height = high;
+      const scaled = pixelCanvas(
+        tensor(
+          image.data.map((value) => value / (most || 1)),
+          1,
+          high,
+          across,
+        ),
+      );
+      canvas.getContext("2d").drawImage(scaled, 0, 0);
+      return canvas;
+    });
+    return figure(
+      {
+        k: "maps",
+        symbol: `h_${i + 1}`,
+        name: nameOf(map, i),
+        shape: `${high} × ${across} × ${wide}`,
+        note: wide > shown ? c.t("first_maps", { shown, wide }) : null,
+      },
+      div("maps", images),
+    );
+  });
+}
 
 function patchShape(c) {
   const [p, q] = c.config.patch_size;
@@ -308,51 +352,32 @@ const PANELS = [
         { k: "image", symbol: "x", name: c.words.image, shape: imageShape(c) },
         patches(c, { id: "convolutions-image", gap: 2 }),
       ),
-      ...c.trace.maps.map((map, i) => {
-        const [wide, high, across] = map.shape,
-          shown = Math.min(wide, 16),
-          plane = high * across,
-          most = largest(map);
-        const images = Array.from({ length: shown }, (_, k) => {
-          const image = tensor(map.data.subarray(k * plane, (k + 1) * plane), 1, high, across);
-          const canvas = cells({
-            id: `map-${i}-${k}`,
-            rows: high,
-            columns: across,
-            label: `${c.words.channel} ${k + 1}`,
-            at: (r, s) =>
-              `${c.words.channel} ${k + 1} · ${r + 1}, ${s + 1}:  ${image.data[r * across + s].toFixed(4)}`,
-          });
-          canvas.tabIndex = -1;
-          canvas.width = across;
-          canvas.height = high;
-          const scaled = pixelCanvas(
-            tensor(
-              image.data.map((value) => value / (most || 1)),
-              1,
-              high,
-              across,
-            ),
-          );
-          canvas.getContext("2d").drawImage(scaled, 0, 0);
-          return canvas;
-        });
-        return figure(
-          {
-            k: "maps",
-            symbol: `h_${i + 1}`,
-            name: c.t("convolution", { number: i + 1 }),
-            shape: `${high} × ${across} × ${wide}`,
-            note: wide > shown ? c.t("first_maps", { shown, wide }) : null,
-          },
-          div("maps", images),
-        );
-      }),
+      ...mapFigures(c, (_, i) => c.t("convolution", { number: i + 1 })),
+    ],
+  },
+  {
+    id: "network",
+    number: "1905.11946",
+    when: (c) => c.config.stem.kind === "efficientnet-lite",
+    equation:
+      "{image|h_0 = x} ,, {maps|h_i} = W_i ReLU6 ( K_i ∗ ReLU6 ( V_i h_{i−1} ) ) [ + h_{i−1} ]",
+    shapes: (c) => [
+      ["image", "x", ...c.config.image_size, c.config.channels],
+      ...(c.trace?.maps ?? []).map((map, i) => ["maps", `h_${i + 1}`, map.shape[1], map.shape[2], map.shape[0]]),
+    ],
+    code: () => [["stem", { "self.cells(images)": "maps" }]],
+    draw: (c) => [
+      figure(
+        { k: "image", symbol: "x", name: c.words.image, shape: imageShape(c) },
+        patches(c, { id: "network-image", gap: 2 }),
+      ),
+      ...mapFigures(c, (map) => c.t("map_of_stem", { high: map.shape[1], wide: map.shape[2] })),
     ],
   },
   {
     id: "projection",
     number: "1",
+    when: (c) => c.config.stem.projection !== false,
     equation: (c) =>
       `{flat|${sourceOf(c)}} {filters|E} + b = {patches|[ ${sourceOf(c)}^1 E ; … ; ${sourceOf(c)}^N E ]}`,
     shapes: (c) => [
@@ -365,16 +390,14 @@ const PANELS = [
       const { config } = c,
         d = Math.min(c.channel, c.D - 1),
         n = patchNumber(c);
-      const convolutional = config.stem.kind === "convolution",
-        weight = c.model.tensors["stem.projection.weight"];
-      const input = convolutional ? c.trace.cells : (c.trace.flatNormed ?? c.trace.flat);
-      const matrix = convolutional ? tensor(weight.data, c.D, c.stemWidth) : c.model.projection;
+      const input = c.trace.cells ?? c.trace.flatNormed ?? c.trace.flat,
+        matrix = c.model.projection;
       const bias = c.model.tensors["stem.projection.bias"]?.data[d] ?? 0,
         filter = row(matrix, d),
         value = row(c.trace.patches, n)[d];
       const shown = Math.min(c.D, 64),
         parts = [];
-      if (convolutional) {
+      if (c.trace.cells) {
         parts.push(
           heatMap(matrix, {
             id: "projection-matrix",

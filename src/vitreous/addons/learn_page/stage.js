@@ -16,10 +16,12 @@ function drawStage(c) {
   const w = c.words,
     range = byId("depth");
   // What the first screen promises is what this page does: a large model is not run, a fresh one has no answers.
-  const says = [c.t("stage_lead"), w[recorded ? "stage_recorded" : "stage_live"]];
+  const hybrid = c.config.stem.kind === "efficientnet-lite",
+    says = [c.t(hybrid ? "stage_lead_stem" : "stage_lead"), w[recorded ? "stage_recorded" : "stage_live"]];
+  if (DATA.alone) says.push(w.stage_alone);
   if (!DATA.trained) says.push(w.fresh);
   byId("stage-lead").textContent = says.join(" ");
-  const facts = w[`stage_${DATA.bundled}`] ? c.t(`stage_${DATA.bundled}`) : "";
+  const facts = w[`stage_${DATA.bundled}`] ? c.t(`stage_${DATA.bundled}`, DATA.facts) : "";
   byId("stage-facts").textContent = facts;
   byId("stage-facts").hidden = !facts;
   byId("sight-note").textContent = trace ? c.t("sight_note") + (c.config.class_token ? ` ${w.sight_note_class}` : "") : "";
@@ -268,7 +270,7 @@ function drawGuess(c) {
     p = probabilities(logits),
     [top] = best(logits),
     before = unchanged && probabilities(unchanged.lens[depth]);
-  byId("guess-now").textContent = `${c.labels[top]} · ${percent(p[top])}`;
+  byId("guess-now").textContent = headline(c, p, top);
   const rows = DATA.labels.length <= 10 ? [...DATA.labels.keys()] : best(trace.logits).slice(0, 8);
   const names = rows.map((k) => c.labels[k]).join();
   if (host.dataset.names !== names) {

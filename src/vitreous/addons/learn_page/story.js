@@ -4,9 +4,9 @@
 // its tensors. All that is drawn is of the image on the screen and of the model in the page.
 
 const STORY = [
-  { id: "photograph", lesson: "00-what-a-network-learns", panel: "patches", spot: "stage-samples" },
-  { id: "cut", lesson: "01-patches", panel: "patches" },
-  { id: "rows", lesson: "02-patch-embedding", panel: "flatten" },
+  { id: "photograph", lesson: "00-what-a-network-learns", panel: "patches", ofStem: "network", spot: "stage-samples" },
+  { id: "cut", lesson: "01-patches", panel: "patches", ofStem: "network" },
+  { id: "rows", lesson: "02-patch-embedding", panel: "flatten", ofStem: "projection" },
   { id: "tokens", lesson: "03-class-token-and-positions", panel: "positions" },
   { id: "qkv", lesson: "05-self-attention", panel: "qkv" },
   { id: "lines", lesson: "05-self-attention", panel: "softmax" },
@@ -19,11 +19,15 @@ const MOVES = 2200; // milliseconds of a step's drawing
 const STAYS = 3200; // that it is shown after that, where the story plays by itself
 const story = { shown: "", frame: 0, playing: 0, parts: null, image: null, c: null };
 
-// The story is that of the paper's model: a linear map of patches, and a class token that the answer is read from.
+// The story is that of the paper's models: a linear map of patches, or of the cells of a convolutional network, and a
+// class token that the answer is read from.
 function canTell() {
   const { stem, class_token, pooling } = DATA.config;
-  return stem.kind === "patch" && class_token && pooling.kind === "class" && !recorded;
+  return ["patch", "efficientnet-lite"].includes(stem.kind) && class_token && pooling.kind === "class" && !recorded;
 }
+
+// The words of a step: where a network makes the tokens, some are others.
+const spokenOf = (id) => (model.network && WORDS[state.language].story[`${id}_stem`]) || WORDS[state.language].story[id];
 
 const still = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 
@@ -37,9 +41,9 @@ function drawStory(c) {
     Object.assign(story, { shown: "", frame: 0 });
     return play(false);
   }
-  const { id, lesson, panel, spot } = STORY[state.step - 1],
+  const { id, lesson, panel, ofStem, spot } = STORY[state.step - 1],
     w = c.words,
-    spoken = WORDS[state.language].story[id];
+    spoken = spokenOf(id);
   byId("story-title").textContent = `${state.step} / ${STORY.length} · ${spoken.title}`;
   const text = c.t(spoken.text);
   if (byId("story-text").textContent !== text) byId("story-text").textContent = text;
@@ -54,7 +58,7 @@ function drawStory(c) {
   const link = byId("story-lesson");
   link.textContent = w.story_lesson;
   link.href = `${DATA.site}/${state.language}/learn/${lesson}.html`;
-  byId("story-panel").onclick = () => update({ how: true, scroll: panel });
+  byId("story-panel").onclick = () => update({ how: true, scroll: (model.network && ofStem) || panel });
   byId("story-dots").replaceChildren(
     ...STORY.map((each, i) =>
       element(
@@ -62,7 +66,7 @@ function drawStory(c) {
         {},
         element("a", {
           href: `#step-${i + 1}`,
-          "aria-label": `${i + 1}: ${WORDS[state.language].story[each.id].title}`,
+          "aria-label": `${i + 1}: ${spokenOf(each.id).title}`,
           "aria-current": i + 1 === state.step ? "step" : null,
         }),
       ),
@@ -113,6 +117,24 @@ function numbersImage(matrix, most = scaleOf(matrix)) {
   });
 }
 
+// A feature map as an image: the three channels that differ most from place to place are red, green and blue.
+function colorsOf(map) {
+  const [channels, high, wide] = map.shape,
+    plane = high * wide,
+    of = (c) => map.data.subarray(c * plane, (c + 1) * plane),
+    order = [...Array(channels).keys()].map((c) => [moments(of(c)).variance, c]).sort((a, b) => b[0] - a[0]);
+  const out = zeros(3, high, wide);
+  order.slice(0, 3).forEach(([, c], i) => {
+    const values = of(c),
+      least = Math.min(...values),
+      most = Math.max(...values);
+    values.forEach((value, n) => {
+      out.data[i * plane + n] = (value - least) / (most - least || 1);
+    });
+  });
+  return pixelCanvas(out);
+}
+
 // What a step draws from: the image, the matrices as images, the head and the token that lines are drawn of.
 function storyParts(c) {
   const { layers, flat, tokens, z0 } = trace,
@@ -138,7 +160,8 @@ function storyParts(c) {
     followed,
     shown,
     fromClass,
-    flat: numbersImage(flat),
+    flat: numbersImage(trace.cells ?? flat),
+    maps: trace.maps?.map(colorsOf),
     tokens: numbersImage(tokens, scaleOf(z0)),
     z0: numbersImage(z0),
     positions: positions && numbersImage(positions),
@@ -241,9 +264,21 @@ const STEPS = {
     if (rows) pen.drawImage(pixels, 0, 0, pixels.width, rows, x, 0, side, (side * rows) / pixels.height);
     label(pen, `${c.H} × ${c.W} × ${c.C}`, wide / 2, high - 6, color("muted"));
   },
-  cut({ c, pen, t, wide, high, color, pixels }) {
-    const side = Math.min(wide, high - 26),
-      gap = (c.grid[0] > 8 ? 3 : 7) * part(t, 0.1, 0.8);
+  cut({ c, pen, t, wide, high, color, pixels, fine, maps }) {
+    const side = Math.min(wide, high - 26);
+    if (maps) {
+      // The maps of the network, each coarser than the one before, until a cell is a token.
+      const at = Math.min(maps.length, Math.floor(t * (maps.length + 1))),
+        image = at ? maps[at - 1] : fine,
+        shape = at ? trace.maps[at - 1].shape : [c.C, c.H, c.W],
+        last = at === maps.length && image.width === c.grid[1],
+        x = (wide - side) / 2;
+      pen.imageSmoothingEnabled = !at;
+      if (last) grid(pen, c, image, [x, 0, side], 5 * part(t, 0.9, 1));
+      else pen.drawImage(image, x, 0, side, side);
+      return label(pen, `${shape[1]} × ${shape[2]} × ${shape[0]}`, wide / 2, high - 6, color("muted"));
+    }
+    const gap = (c.grid[0] > 8 ? 3 : 7) * part(t, 0.1, 0.8);
     grid(pen, c, pixels, [(wide - side) / 2, 0, side], gap);
     label(pen, `${c.grid[0]} × ${c.grid[1]} = ${c.N}`, wide / 2, high - 6, color("muted"));
   },
@@ -268,8 +303,8 @@ const STEPS = {
     }
     frameOf(pen, at(followed), color("second"));
     if (t > 0.95) frameOf(pen, [left - h - 6, top + followed * h, w + h + 6, h], color("second"), 2);
-    label(pen, `${c.P} × ${c.Q} × ${c.C} = ${c.flatWidth}`, left + w / 2, top - 8, color("ink"));
-    label(pen, `${c.N} × ${c.flatWidth}`, left + w / 2, high - 6, color("muted"));
+    label(pen, c.model.network ? String(c.stemWidth) : `${c.P} × ${c.Q} × ${c.C} = ${c.flatWidth}`, left + w / 2, top - 8, color("ink"));
+    label(pen, `${c.N} × ${c.stemWidth}`, left + w / 2, high - 6, color("muted"));
   },
   // A matrix makes the rows shorter; the class token comes on top; positions come over them.
   tokens({ c, pen, t, wide, high, color, flat, tokens, z0, positions, followed }) {
@@ -280,7 +315,7 @@ const STEPS = {
       x = [0, (wide - w) / 2, wide - w],
       down = c.prefix * h,
       merged = part(t, 0.7, 1);
-    matrix(pen, flat, [x[0], top + down, w, tall - down], c.words.all_patches, `${c.N} × ${c.flatWidth}`, color);
+    matrix(pen, flat, [x[0], top + down, w, tall - down], c.words[c.model.network ? "cells" : "all_patches"], `${c.N} × ${c.stemWidth}`, color);
     const made = part(t, 0, 0.35);
     pen.imageSmoothingEnabled = false;
     pen.drawImage(tokens, 0, c.prefix, Math.max(1, c.D * made), c.N, x[1], top + down, w * made, tall - down);

@@ -269,7 +269,7 @@ class ViT {
       const side = [this.rows, this.columns].map((count, i) => count * config.patch_size[i]);
       this.network = new EfficientNetLite(config, tensors, side);
     }
-    if (config.stem.kind !== "convolution" && tensors["stem.projection.weight"])
+    if (tensors["stem.projection.weight"])
       this.projection = projectionMatrix(tensors["stem.projection.weight"]);
   }
 
@@ -330,12 +330,7 @@ class ViT {
         trace.maps.push(x);
       });
       trace.cells = toPatches(x, [1, 1]);
-      const matrix = tensors["stem.projection.weight"];
-      trace.patches = linear(
-        trace.cells,
-        tensor(matrix.data, width, x.shape[0]),
-        tensors["stem.projection.bias"],
-      );
+      trace.patches = linear(trace.cells, this.projection, tensors["stem.projection.bias"]);
     } else {
       let flat = trace.flat;
       if (config.stem.norm_before) flat = trace.flatNormed = this.norm("stem.norm_before", flat);
@@ -516,8 +511,15 @@ function fromHalf(bits) {
   return sign * (exponent ? 2 ** (exponent - 15) * (1 + fraction / 1024) : fraction * 2 ** -24);
 }
 
+function bytesOf(text) {
+  const letters = atob(text),
+    bytes = new Uint8Array(letters.length);
+  for (let i = 0; i < bytes.length; i++) bytes[i] = letters.charCodeAt(i);
+  return bytes.buffer;
+}
+
 function decoded(text, half) {
-  const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)).buffer;
+  const bytes = bytesOf(text);
   return half ? Float32Array.from(new Uint16Array(bytes), fromHalf) : new Float32Array(bytes);
 }
 
@@ -530,6 +532,21 @@ function unpacked(index, numbers) {
     tensors[name] = tensor(numbers.subarray(at, (at += size)), ...shape);
   }
   return tensors;
+}
+
+// All tensors of a page: those in 32 or 16 bits, and those in 8, a step for each of whose rows says how far levels are apart.
+function tensorsOf({ index, weights, bits = 32, compact = [], levels = "", steps = "" }) {
+  const tensors = unpacked(index, decoded(weights, bits < 32)),
+    whole = new Int8Array(bytesOf(levels)),
+    step = decoded(steps, false),
+    numbers = new Float32Array(whole.length);
+  let at = 0,
+    row = 0;
+  for (const [, rows, ...sides] of compact) {
+    const each = sides.reduce((product, side) => product * side, 1);
+    for (let r = 0; r < rows; r++, row++) for (let i = 0; i < each; i++, at++) numbers[at] = whole[at] * step[row];
+  }
+  return Object.assign(tensors, unpacked(compact, numbers));
 }
 
 // Uniform numbers in 0 ... 1, the same for the same seed (mulberry32).
