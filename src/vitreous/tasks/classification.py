@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from vitreous.data.config import DataConfig
@@ -138,7 +137,12 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
         model = starting_model(config, data.train.classes)
         model.task = self.name
         if config.training.linear_start and not data.summary.multi_label:
-            begin_with_linear(model, data.train, workers=config.data.read.workers)
+            begin_with_linear(
+                model,
+                data.train,
+                smoothing=config.training.label_smoothing,
+                workers=config.data.read.workers,
+            )
         return model
 
     def settle(
@@ -331,28 +335,30 @@ DEFINED = (Classification(), MultiLabel())
 MOST_LEARNED = 20_000  # images that a head is fitted on
 
 
-def begin_with_linear(model: Model, images: ImageDataset, *, workers: int | None = None) -> bool:
-    """Fit the head of a model on the features of its encoder, which stays as it is. Return whether it could
-    be: its head is linear, and there are two classes to tell apart."""
+# Of the logits that cross-fitting finds. Smoothed labels punish logits that are far apart, however right they
+# are: a head that begins with those of the plain loss unlearns them first.
+SCALES = np.geomspace(1 / 64, 1, 19)
+
+
+def begin_with_linear(
+    model: Model, images: ImageDataset, *, smoothing: float = 0.0, workers: int | None = None
+) -> bool:
+    """Fit the head of a model on the features of its encoder, which stays as it is, with logits as large as
+    smoothed labels ask for. Return whether it could be: its head is linear, and there are two classes to tell
+    apart."""
     head: object = model.head
     if not isinstance(head, nn.Linear) or len(np.unique(images.targets.strata())) < 2:
         return False
     if len(images) > MOST_LEARNED:
         images = images.subset(np.array(images.sample(MOST_LEARNED)))
     found = features.cached_features(model, images, workers=loading_workers(workers))
-    head.load_state_dict(
-        fitted_head(found.values, found.targets, head.out_features, found.groups).state_dict()
-    )
+    problem = Problem("classification", head.out_features, found.groups)
+    targets = torch.from_numpy(found.targets)
+    fitted = linear("", "", Seen(torch.from_numpy(found.values)), targets, problem)
+
+    def smoothed_loss(scale: float) -> float:
+        return float(softmax_loss(scale * fitted.answers, targets, smoothing))
+
+    scale = float(min(SCALES, key=smoothed_loss)) if smoothing else 1.0
+    head.load_state_dict({name: scale * value for name, value in fitted.head.state_dict().items()})
     return True
-
-
-def fitted_head(
-    values: Float[np.ndarray, "N D"],
-    targets: Int[np.ndarray, " N"],
-    classes: int,
-    groups: Int[np.ndarray, " N"] | None = None,
-) -> nn.Module:
-    """Return logistic regression on features as a layer. The penalty is chosen by cross-fitting, whose folds
-    keep images of one group together."""
-    problem = Problem("classification", classes, groups)
-    return linear("", "", Seen(torch.from_numpy(values)), torch.from_numpy(targets), problem).head

@@ -246,9 +246,9 @@ def recipe_reasons(
         reasons.append(about(("augmentation.random_resized_crop", "augmentation.color_jitter"), text))
     else:
         text = said("images are rotated, shifted and scaled a little")
-        if changed.flip and changed.color_jitter:
+        if any(changed.flip) and changed.color_jitter:
             text = said("images are mirrored, rotated, shifted and scaled a little, and changed in color")
-        elif changed.flip:
+        elif any(changed.flip):
             text = said("images are mirrored, rotated, shifted and scaled a little")
         reasons.append(about(("augmentation.affine", "augmentation.flip"), text))
     if config.preprocessing.resize == WHOLE and data.height != data.width:

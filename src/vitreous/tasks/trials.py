@@ -269,7 +269,7 @@ def compare(trials: Trials) -> tuple[Training, tuple[str, ...]]:
         trainings = [*trainings[:-1], *small]
     elif side >= limit("detailed") and has_validation(data):
         trainings.append(Training("from scratch at 128x128", "finer", settings={"model": FINER}))
-    if len(trainings) > 1 or (table.best and not is_small):
+    if len(trainings) > 1 or not table.held_out or (table.best and not is_small):
         for training in trainings:
             if training.name in table.names:  # before it was interrupted
                 continue
@@ -379,7 +379,7 @@ class Trials:
     def add_photos(self, name: str) -> None:
         """Add heads on the features of an encoder that has seen photographs: of images at 128 pixels, and
         where there is time at 224."""
-        images = len(self.data.train) + (len(self.table.images) if self.table.held_out else 0)
+        images = len(self.data.train) + len(self.data.validation or ())
         for side in (128, 224):
             cost = limit(f"seconds at {side}") * images * self.clock.slowness
             if not self.is_within("trials until" if side == 128 else "frozen until", cost):
