@@ -11,9 +11,12 @@ from PIL import Image
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import vitreous as vt
+from vitreous.checkpoints import tensors
+from vitreous.checkpoints.native import save_native
 from vitreous.data.dataset import DataSummary
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
+from vitreous.models.ensemble import Ensemble, EnsembleConfig, LinearConfig, MemberConfig, NetworkConfig
 from vitreous.models.model import build_model
 from vitreous.models.settings import set_leaf
 from vitreous.tasks import task_named, training_run
@@ -237,6 +240,27 @@ def test_a_name_on_the_hub_is_not_a_folder_of_that_name(
     assert task.plan(str(make_photos), {}, init="hf:org/name").config.init == "hf:org/name"
     assert set(copies) == {"hf:org/name"}
     assert task.plan(str(make_photos), {}, init="org/name").config.init == str(tmp_path / "org" / "name")
+
+
+@pytest.mark.parametrize("answers", ["a network", "an ensemble with one"])
+def test_a_plan_reads_no_weight_of_the_checkpoint_that_it_begins_with(
+    make_photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: str
+) -> None:
+    """A file of gigabytes is read when training begins, and once."""
+    fields = {"image_size": (32, 48), "depth": 1, "width": 32, "heads": 2, "mlp_dim": 64, "seed": 0}
+    network = vt.create("ViT-Ti/16", num_classes=None, **fields)
+    model: Any = network
+    if answers != "a network":
+        seen = NetworkConfig(network=network.config, mean=(0.1,) * 3)
+        members = (MemberConfig(features=seen, head=LinearConfig()),)
+        model = Ensemble(EnsembleConfig(num_classes=2, members=members), labels=["cats", "dogs"])
+    save_native(model, tmp_path / "m")
+    monkeypatch.setattr(tensors, "read_block", None)
+    monkeypatch.setattr(tensors, "mapped", None)
+    config = task_named("classification").plan(str(make_photos), {}, init=str(tmp_path / "m")).config
+    assert config.model.image_size == (32, 48)
+    assert (config.model.depth, config.model.width, config.model.num_classes) == (1, 32, 2)
+    assert config.preprocessing.mean[0] == (0.5 if answers == "a network" else 0.1)
 
 
 def test_images_with_masks_are_not_taken_for_two_classes(tmp_path: Path) -> None:

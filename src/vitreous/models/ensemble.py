@@ -105,6 +105,17 @@ class EnsembleConfig(Config):
         """Numbers of `Ensemble.features`: those of all members."""
         return sum(width_of(member, self.channels) for member in self.members)
 
+    @property
+    def title(self) -> str:
+        """What it is, in words."""
+        names = {"kernel": "an SVM", "linear": "a linear map", "neighbors": "nearest neighbors"}
+        sees = {"gradients": "HOG and color", "network": "features of a network"}
+        parts: list[str] = []
+        for each in self.members:
+            kind = each.features.kind
+            parts.append(f"{names[each.head.kind]} on {sees.get(kind, 'pixels')}")
+        return parts[0] if len(parts) == 1 else f"the mean of {' and '.join(parts)}"
+
 
 def width_of(member: MemberConfig, channels: int) -> int:
     """Return how many numbers a member sees of an image."""
@@ -374,14 +385,7 @@ class Ensemble(nn.Module):
 
     @property
     def title(self) -> str:
-        """What it is, in words."""
-        names = {"kernel": "an SVM", "linear": "a linear map", "neighbors": "nearest neighbors"}
-        sees = {"gradients": "HOG and color", "network": "features of a network"}
-        parts: list[str] = []
-        for each in self.config.members:
-            kind = each.features.kind
-            parts.append(f"{names[each.head.kind]} on {sees.get(kind, 'pixels')}")
-        return parts[0] if len(parts) == 1 else f"the mean of {' and '.join(parts)}"
+        return self.config.title
 
     def network(self) -> ViT | BiT | None:
         """Return a copy of the network of the first member that has one, with its preprocessing; with its

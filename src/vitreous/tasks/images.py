@@ -33,7 +33,7 @@ from vitreous.training.distributed import ALONE, World
 from vitreous.training.initial_model import (
     absolute_checkpoint,
     absolute_source,
-    checkpoint,
+    described_checkpoint,
     fitted_to_checkpoint,
     starting_model,
 )
@@ -360,9 +360,8 @@ def choose_for(
     model = settings.get("model", {}).get("name")
     if not init:
         return choose(source, data.summary, name=recipe, model=model)
-    loaded = checkpoint(init)
-    resize = getattr(loaded.preprocessing, "resize", "crop")
-    return choose(source, data.summary, name=recipe, encoder=loaded.config, resize=resize, model=model)
+    encoder, images = described_checkpoint(init)
+    return choose(source, data.summary, name=recipe, encoder=encoder, resize=images.resize, model=model)
 
 
 def with_form(settings: Tree, source: object) -> Tree:

@@ -53,7 +53,7 @@ from vitreous.tasks.training_run import (
 from vitreous.training.clock import Clock
 from vitreous.training.config import RunConfig, length_of, within
 from vitreous.training.distributed import ALONE, World
-from vitreous.training.initial_model import checkpoint
+from vitreous.training.initial_model import described_checkpoint
 from vitreous.training.run import Run, check_free_for_run, default_path, with_training
 from vitreous.training.trainer import NotFinite
 
@@ -256,7 +256,7 @@ def compare(trials: Trials) -> tuple[Training, tuple[str, ...]]:
         except InputError as error:  # weights that are not finite, for example
             tell(said("{name} is not used: {reason}", name=name, reason=error))
             continue
-        if weights_of(checkpoint(name).config) >= SMALL_ENCODER:  # which may forget what it knows
+        if weights_of(described_checkpoint(name)[0]) >= SMALL_ENCODER:  # which may forget what it knows
             both: dict[str, Any] = {"training": {**linear.get("training", {}), **LORA}}
             trainings.insert(0, Training(f"LoRA of {name}", "lora", name, both))
         trainings.insert(0, tuned)

@@ -20,8 +20,11 @@ from vitreous.checkpoints.runs import check_finished
 from vitreous.data.config import BUNDLED
 from vitreous.errors import InputError, Param, nearest
 from vitreous.layers.initialization import init_weights
+from vitreous.models.bit import BiTConfig
+from vitreous.models.config import ViTConfig
+from vitreous.models.ensemble import EnsembleConfig, NetworkConfig
 from vitreous.models.model import Model, Trainable, WithEncoder, build_model
-from vitreous.models.preprocessing import ImagePreparation
+from vitreous.models.preprocessing import ImagePreparation, Preprocessing
 from vitreous.models.settings import merged
 from vitreous.rng import torch_generator
 from vitreous.training.config import DrawnHeadConfig, LoRAConfig, RunConfig
@@ -83,35 +86,45 @@ def checkpoint(source: str, **overrides: Any) -> Trainable:
             return loaded
         from vitreous.checkpoints.resizing import resize
 
-        network = network_of(load_image_model(source), source)
+        described_checkpoint(source)  # which refuses an ensemble without one
+        ensemble: Any = load_image_model(source)
+        network: Trainable = ensemble.network()
         return resize(network, **overrides) if overrides else network
 
 
-def network_of(ensemble: Any, source: str) -> Trainable:
-    """Return the network of an ensemble. Raises InputError: it has none."""
-    network: Trainable | None = ensemble.network()
-    if network is None:
-        raise InputError(
-            f"{source} answers by {ensemble.title}, without a network to begin with: give another "
-            f"{Param('init')}"
-        )
-    return network
+def described_checkpoint(source: str) -> tuple[ViTConfig | BiTConfig, Preprocessing]:
+    """Return the configuration and the preprocessing of the model that a run begins with, of which no weight
+    is read; of one that answers by an ensemble, those of its network. Raises InputError: it has none, or is
+    not a model that sees images alone."""
+    from vitreous.checkpoints.loading import configuration
+
+    check_finished(Path(source))
+    spec = configuration(source)
+    config, images = spec.config, spec.preprocessing
+    if isinstance(config, ViTConfig | BiTConfig) and images:
+        return config, images
+    if not (isinstance(config, EnsembleConfig) and images):
+        kind = type(config).__name__.removesuffix("Config")
+        raise InputError(f"{source} holds a {kind}: here, a model that sees images alone is needed")
+    for member in config.members:
+        if isinstance(seen := member.features, NetworkConfig):
+            own = {"size": seen.network.image_size, "mean": seen.mean, "std": seen.std}
+            return seen.network, images.model_copy(update=own)
+    raise InputError(
+        f"{source} answers by {config.title}, without a network to begin with: give another {Param('init')}"
+    )
 
 
 def fitted_to_checkpoint(config: AnyRun, source: str, settings: Tree, imposed: Sequence[str] = ()) -> AnyRun:
     """Return `config` with the architecture and preprocessing of a checkpoint, so that its weights fit; but
     for the model settings in `settings`, and the fields `imposed` of its own model."""
-    from vitreous.checkpoints.loading import configuration
-
-    check_finished(Path(source))
-    loaded = configuration(source)
-    tree = loaded.config.model_dump()
+    model, images = described_checkpoint(source)
+    tree = model.model_dump()
     tree["num_classes"] = config.model.num_classes
     if "representation_size" in tree:  # fine-tuning has one linear layer as its head (paper, section 3.1)
         tree["representation_size"] = None
     wanted = {name: getattr(config.model, name) for name in imposed} | settings.get("model", {})
-    assert loaded.preprocessing is not None  # as every model of images has
-    preprocessing = loaded.preprocessing.model_dump(include={*ImagePreparation.model_fields})
+    preprocessing = images.model_dump(include={*ImagePreparation.model_fields})
     return configure(
         config.model_copy(update={"init": source}),
         {

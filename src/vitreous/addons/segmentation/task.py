@@ -40,13 +40,12 @@ from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import setting
 from vitreous.models.preprocessing import ImagePreparation, Preparation
 from vitreous.models.stored import upright
-from vitreous.models.vit import ViT
 from vitreous.results import percent
 from vitreous.tasks.images import OPENING, READING, TRAINING, ImageTask
 from vitreous.tasks.recipe_choice import Choice, Reason, packaged_config
 from vitreous.tasks.task import IMAGES, About, Card, Trained, Tree, module_of
 from vitreous.training.config import RunConfig, TrainingConfig, length_of
-from vitreous.training.initial_model import checkpoint
+from vitreous.training.initial_model import described_checkpoint
 from vitreous.training.objectives import Measured, Objective
 from vitreous.training.settings import configure, merged
 from vitreous.whole_files import whole
@@ -207,10 +206,10 @@ class Segmentation(ImageTask[SegmentationConfig, MaskSplits, nn.Module]):
 
     def for_checkpoint(self, settings: Tree, init: str) -> dict[str, Any]:
         """Images are not cropped, and there is no norm after a pooling."""
-        loaded = checkpoint(init)
-        if not isinstance(loaded, ViT):
+        config, _ = described_checkpoint(init)
+        if type(config) is not ViTConfig:  # but not a Segmenter, for example
             raise InputError(NO_PATCHES.format(init))
-        changed = {"final_norm": "none"} if loaded.config.final_norm == "pooled" else {}
+        changed = {"final_norm": "none"} if config.final_norm == "pooled" else {}
         return merged({"preprocessing": UNCROPPED, "model": changed}, settings)
 
     def reader(self, config: Any, data: MaskSplits) -> MaskReader:

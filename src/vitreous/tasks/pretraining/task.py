@@ -63,7 +63,7 @@ from vitreous.tasks.recipe_choice import (
 )
 from vitreous.tasks.task import IMAGES, About, Card, Material, Plan, Trained, Tree
 from vitreous.training.config import RunConfig, length_of
-from vitreous.training.initial_model import checkpoint, starting_model
+from vitreous.training.initial_model import described_checkpoint, starting_model
 from vitreous.training.learner import scaled_lr
 from vitreous.training.objectives import Measured, Objective
 from vitreous.training.run import Run, finished
@@ -196,7 +196,7 @@ class Pretraining(ImageTask[PretrainingT, Splits, nn.Module]):
         if init is None:
             return Choice(config, ())
         looks = self.validation_images(data) is not None  # at features, while it learns
-        encoder = checkpoint(init).config
+        encoder, _ = described_checkpoint(init)
         config = configure(config, self.adapting(config, encoder, looks=looks))
         return Choice(config, (adapted(config),))
 
