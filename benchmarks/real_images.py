@@ -105,6 +105,7 @@ FONTS = (
     *("fonts-averia-serif-gwf", "fonts-averia-sans-gwf", "fonts-dosis", "fonts-ecolier-court"),
 )
 HELD_OUT = 0.25
+DEFAULT_MINUTES = 10.0  # that the default command takes at most; peers take as many
 CHANNELS = (32, 64, 128, 256)  # of the small CNN
 OURS = "vitreous train"
 SMALL_FEATURES, PHOTOS_FEATURES = "frozen features", "frozen photos features"
@@ -354,10 +355,11 @@ def make_folders(name: str, seed: int, folder: Path) -> Path:
     return out
 
 
-def default_command(data: Path, minutes: float, seed: int, out: Path) -> dict[str, Any]:
-    """Return what `vitreous train DATA --minutes M --offline` gives."""
+def default_command(data: Path, minutes: float | None, seed: int, out: Path) -> dict[str, Any]:
+    """Return what `vitreous train DATA --offline` gives, with `--minutes M` where they are given."""
     shutil.rmtree(out, ignore_errors=True)
-    options = ["--minutes", f"{minutes:g}", "--seed", str(seed), "--offline", "--out", str(out), "--json"]
+    options = ["--seed", str(seed), "--offline", "--out", str(out), "--json"]
+    options += [] if minutes is None else ["--minutes", f"{minutes:g}"]
     began = time.monotonic()
     command = [sys.executable, "-m", "vitreous", "train", str(data), *options]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
@@ -488,7 +490,7 @@ def machine_on_gradients(data: Path) -> dict[str, Any]:
     return {**accuracy_of(answers == splits.test.targets.strata(asked.rows)), "C": best}
 
 
-def measured(name: str, data: Path, minutes: float, seed: int, run: Path) -> dict[str, Any]:
+def measured(name: str, data: Path, minutes: float | None, seed: int, run: Path) -> dict[str, Any]:
     """Return the accuracy of the default command, or of a peer with the augmentation that ours chose."""
     if name == OURS:
         return default_command(data, minutes, seed, run)
@@ -506,7 +508,7 @@ def measured(name: str, data: Path, minutes: float, seed: int, run: Path) -> dic
         "timm ResNet-18": (lambda: timm_model("resnet18", classes), 128),
     }
     make, size = makers[name]
-    return trained_peer(make(), data, size, config.augmentation, minutes, seed)
+    return trained_peer(make(), data, size, config.augmentation, minutes or DEFAULT_MINUTES, seed)
 
 
 def timm_model(name: str, classes: int, **options: Any) -> nn.Module:
@@ -518,7 +520,7 @@ def timm_model(name: str, classes: int, **options: Any) -> nn.Module:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--sets", nargs="+", choices=SETS, default=["elpv", "tuxpaint"])
-    parser.add_argument("--minutes", type=float, default=10.0, help="of each training")
+    parser.add_argument("--minutes", type=float, help="of each training; default: as the command decides")
     parser.add_argument("--splits", type=int, nargs="+", default=[0], help="their numbers")
     parser.add_argument("--commit", default="", help="that splits by group are drawn from; default: HEAD")
     parser.add_argument("--random", action="store_true", help="the older splits, which flatter")
@@ -550,7 +552,8 @@ def main() -> None:
         began, before = time.process_time() + children(), os.getloadavg()[0]
         row = measured(who, data, options.minutes, split, run)
         spent = time.process_time() + children() - began
-        row |= {"minutes": options.minutes} if who not in (PHOTOS_FEATURES, SMALL_FEATURES, SVM) else {}
+        if options.minutes and who not in (PHOTOS_FEATURES, SMALL_FEATURES, SVM):
+            row["minutes"] = options.minutes
         row |= {"core_seconds": round(spent), "cores": cores, "code": code[:8]}
         row |= {"load": [round(each, 1) for each in (before, os.getloadavg()[0])], "note": options.note}
         place = str(split) if options.random else f"{commit[:8]} {split}"
