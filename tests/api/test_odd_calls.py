@@ -11,9 +11,13 @@ from PIL import Image
 
 import vitreous as vt
 from vitreous.api.data_source import data_source
+from vitreous.api.training import run_settings
+from vitreous.cli import run
 from vitreous.data.config import DataConfig
 from vitreous.data.sources import open_data
 from vitreous.results import Result, Table
+from vitreous.training.config import RunConfig
+from vitreous.training.settings import configure
 
 
 @pytest.fixture(scope="module")
@@ -216,3 +220,32 @@ def test_a_data_frame_wherever_data_are(model, tmp_path, monkeypatch):
 def test_a_switch_is_true_or_false(model, value):
     with pytest.raises(vt.InputError, match=r"`tta` .* is not True or False"):
         vt.evaluate(model, "photos", tta=value)
+
+
+def test_an_explicit_false_undoes_what_a_file_switches_on(tmp_path):
+    """None leaves a switch as the file has it; False is an answer, as True is."""
+    file = tmp_path / "own.toml"
+    file.write_text(
+        "[training.machine]\ndeterministic = true\n[data.reading]\nbad_files = 0.0\nworkers = 2\n"
+        '[data.split]\nkind = "time"\ntime = "file"\nexclude = "/unwanted.csv"\n'
+    )
+    switches = ("deterministic", "strict", "split_by_time")
+    kept = configure(RunConfig(), run_settings({"config": file, **dict.fromkeys(switches)}))
+    assert kept.training.computed.deterministic
+    assert (kept.data.read.bad_files, kept.data.split and kept.data.split.kind) == (0, "time")
+    undone = configure(RunConfig(), run_settings({"config": file, **dict.fromkeys(switches, False)}))
+    assert not undone.training.computed.deterministic
+    assert (undone.data.read.bad_files, undone.data.read.workers) == (0.01, 2)
+    split = undone.data.split
+    assert split
+    assert (split.kind, split.exclude) == ("name", "/unwanted.csv")
+    unsaid = run_settings({**dict.fromkeys(switches, False), "deterministic": None})
+    assert unsaid == {}
+
+
+def test_the_command_line_can_undo_each_switch_of_a_file(tmp_path, capsys):
+    """No digit has a time, so a split by time is refused, unless it is undone."""
+    (tmp_path / "own.toml").write_text('[data.split]\nkind = "time"\n')
+    given = ["train", "digits", "--config", str(tmp_path / "own.toml"), "--dry-run", "--init", "none"]
+    assert run(given) == 2
+    assert run([*given, "--no-split-by-time", "--no-strict", "--no-deterministic"]) == 0

@@ -8,7 +8,7 @@ from typing import Unpack
 from vitreous.api.arguments import ImageSize, ModelLike
 from vitreous.api.data_source import data_source
 from vitreous.api.run import Run, check_known, check_length
-from vitreous.api.training import TrainingOptions, normalized_options, run_settings, start_training
+from vitreous.api.training import TrainingOptions, run_settings, start_training
 from vitreous.errors import InputError, Param, nearest
 from vitreous.tasks import OBJECTIVES
 from vitreous.tasks.pretraining.rules import find_recipe, pretraining_recipe, recipe_names
@@ -24,9 +24,9 @@ class ImageTrainingOptions(TrainingOptions, total=False):
     image_size: ImageSize | None
     minutes: int | float | None
     workers: int | None
-    strict: bool
+    strict: bool | None
     group_by: str | None
-    split_by_time: bool
+    split_by_time: bool | None
     exclude: str | Path | None
     dry_run: bool
 
@@ -57,7 +57,7 @@ def pretrain(
     """
     check_known("pretrain", options, ImageTrainingOptions.__optional_keys__)
     check_length(minutes=options.get("minutes"), epochs=options.get("epochs"))
-    tree = run_settings(normalized_options(options))
+    tree = run_settings(options)
     own = pretraining_recipe(recipe).config.task if recipe else OBJECTIVES[0]
     name = str(objective or tree.get("task", own))
     if recipe and name != own:

@@ -44,6 +44,11 @@ LEAVES = {
     "group_by": "data.split.group_by",
     "seed": "seed",
 }
+# What an option that is a switch sets, and the settings beside it that only then have a meaning.
+SWITCHES: dict[str, tuple[str, object, tuple[str, ...]]] = {
+    "strict": ("data.reading.bad_files", 0.0, ()),
+    "split_by_time": ("data.split.kind", "time", ("time",)),
+}
 # What only tasks with images understand.
 OF_IMAGES = (
     *("model", "init", "recipe", "image_size", "minutes", "workers", "strict"),
@@ -60,7 +65,7 @@ class TrainingOptions(TypedDict, total=False):
     device: str
     precision: str | None
     shard: bool | None
-    deterministic: bool
+    deterministic: bool | None
     seed: int | None
     settings: Settings | None
     config: str | Path | None
@@ -84,12 +89,12 @@ def train(
     device: str = "auto",
     precision: str | None = None,
     shard: bool | None = None,
-    deterministic: bool = False,
+    deterministic: bool | None = None,
     seed: int | None = None,
     workers: int | None = None,
-    strict: bool = False,
+    strict: bool | None = None,
     group_by: str | None = None,
-    split_by_time: bool = False,
+    split_by_time: bool | None = None,
     exclude: str | Path | None = None,
     offline: bool = False,
     dry_run: bool = False,
@@ -120,7 +125,8 @@ def train(
         device: auto, cpu, cuda, cuda:N or mps; auto is a GPU where there is one.
         precision: auto (the default), fp32, bf16, or fp8 on GPUs that have it.
         shard: under torchrun, shard the weights over the processes (FSDP).
-        deterministic: compute the same bits each time, on the same machine; slower.
+        deterministic: compute the same bits each time, on the same machine; slower. None, here and of
+            `strict` and `split_by_time`: as `config` has it; False undoes what that switches on.
         seed: random seed of initialization, shuffling and augmentation.
         workers: threads that decode images; by default one for each core.
         strict: stop at an image that cannot be read, instead of leaving it out.
@@ -146,7 +152,6 @@ def train(
     check_length(minutes=minutes, epochs=epochs)
     fit_memory = batch_size == "auto"
     options["batch_size"] = None if fit_memory else batch_size
-    options = normalized_options(options)
     tree = run_settings(options)
     named = task_named(str(task or tree.get("task", "classification")))
     if named.config.command != "train":
@@ -157,33 +162,35 @@ def train(
     return start_training(named, source, tree, {**options, "fit_memory": fit_memory})
 
 
-def normalized_options(options: Tree) -> dict[str, Any]:
-    """Return the options with None for switches that are off, and an absolute path of `exclude`."""
-    found = dict(options)
-    for name in ("deterministic", "strict", "split_by_time"):
-        found[name] = found.get(name) or None
-    if found.get("exclude") is not None:
-        found["exclude"] = os.path.abspath(found["exclude"])
-    return found
-
-
 def run_settings(options: Tree) -> dict[str, Any]:
     """Return the settings of a run: those of the file, `settings` over them, then the options."""
     check_shard(options.get("shard"))
     tree = settings_tree(options.get("settings"), options.get("config"))
-    if options.get("split_by_time"):
-        set_leaf(tree, "data.split.kind", "time")
-    if options.get("strict"):
-        set_leaf(tree, "data.reading.bad_files", 0.0)
+    for option, (leaf, on, others) in SWITCHES.items():
+        if options.get(option):
+            set_leaf(tree, leaf, on)
+        elif options.get(option) is False:
+            switch_off(tree, leaf, on, others)
     for option, leaf in LEAVES.items():
         if (value := options.get(option)) is not None:
-            set_leaf(tree, leaf, value)
+            set_leaf(tree, leaf, os.path.abspath(value) if option == "exclude" else value)
     length = length_of(
         epochs=options.get("epochs"), steps=options.get("steps"), minutes=options.get("minutes")
     )
     if length is not None:
         set_leaf(tree, "training.length", length)
     return tree
+
+
+def switch_off(tree: dict[str, Any], leaf: str, on: object, others: tuple[str, ...]) -> None:
+    """Take a leaf out of settings that have the value `on` there, with the others of its group that belong
+    to that value: the default holds again."""
+    *groups, name = leaf.split(".")
+    for group in groups:
+        tree = tree.get(group, {})
+    if tree.get(name) == on:
+        for each in (name, *others):
+            tree.pop(each, None)
 
 
 def start_training(

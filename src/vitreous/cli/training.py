@@ -168,7 +168,9 @@ class RunOptions(TypedDict, total=False):
     ]
     deterministic: Annotated[
         bool,
-        Parameter(help="give the same bits every time on the same machine; slower"),
+        Parameter(
+            help="give the same bits every time on the same machine; slower", negative="--no-deterministic"
+        ),
     ]
     seed: Annotated[Int, Parameter(help="random seed of initialization, shuffling and augmentation")]
     settings: Settings
@@ -205,7 +207,12 @@ class ImageOptions(TypedDict, total=False):
         Parameter(help="minutes of training, instead of epochs; the total, when resuming"),
     ]
     workers: Workers
-    strict: Annotated[bool, Parameter(help="stop at an image that cannot be read, instead of leaving it out")]
+    strict: Annotated[
+        bool,
+        Parameter(
+            help="stop at an image that cannot be read, instead of leaving it out", negative="--no-strict"
+        ),
+    ]
     group_by: Annotated[
         Text,
         Parameter(
@@ -218,7 +225,8 @@ class ImageOptions(TypedDict, total=False):
         Parameter(
             help="hold out the newest images by camera time; the setting data.split.time names "
             "another "
-            "source of the time"
+            "source of the time",
+            negative="--no-split-by-time",
         ),
     ]
     dry_run: Annotated[
