@@ -32,9 +32,9 @@ from vitreous.addons.self_supervision.views import Views
 from vitreous.addons.studies.laboratory import Laboratory
 from vitreous.addons.studies.sequences import with_key_size
 from vitreous.addons.studies.study import Trial
-from vitreous.addons.text.batches import CaptionBatch, TextBatch
-from vitreous.addons.text.config import CaptionerConfig, DecoderConfig, TransformerConfig
-from vitreous.addons.text.transformer import Captioner, Transformer
+from vitreous.addons.text.batches import TextBatch
+from vitreous.addons.text.config import TransformerConfig
+from vitreous.addons.text.transformer import Transformer
 from vitreous.checkpoints import weights as weights_of_files
 from vitreous.checkpoints.resizing import with_head
 from vitreous.data.batch_augmentation import BatchRandom, BatchTransform
@@ -311,17 +311,7 @@ def translate() -> None:
     step(on_device(lambda: Transformer(config)), kind.objective(kind.config(), None), batch)
 
 
-def caption() -> None:
-    encoder = config_of("ViT-Ti/8", **TINY, image_size=32, num_classes=None)
-    kind, config = task_named("captioning"), CaptionerConfig(encoder=encoder, decoder=DecoderConfig(**TEXT))
-    batch = CaptionBatch(
-        torch.empty(4, 3, 32, 32, device=DEVICE), numbers(4, 5), torch.empty(4, device=DEVICE)
-    )
-    step(on_device(lambda: Captioner(config)), kind.objective(kind.config(), None), batch)
-
-
 CASES["translation"] = translate
-CASES["captioning"] = caption
 
 
 def masked_trial(objective: Any) -> None:

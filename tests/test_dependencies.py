@@ -128,7 +128,6 @@ NEED_AN_EXTRA = {
         ["train"],
         ["train", "images"],
         ["train", "--task", "segmentation"],
-        ["train", "--task", "captioning"],
         ["pretrain", "images"],
         ["translate", "train"],
         ["probe", "saved", "digits"],

@@ -13,7 +13,6 @@ SOME = (
     "inspection/test_model_report.py::test_the_command_on_images",
     "inspection/test_model_report.py::test_a_report_for_every_kind_of_model",
     "addons/segmentation/test_commands.py::test_the_report_shows_the_masks",
-    "addons/text/test_captioning.py::test_inspect_shows_where_letters_were_read",
     "addons/text/test_translate.py::test_translate_texts",
 )
 ALL = ("api", "cli", "evaluation", "inspection", "addons/studies")

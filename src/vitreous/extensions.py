@@ -87,7 +87,6 @@ class TaskRow(NamedTuple):
             there is none.
         folders: names that folders of its data have, of one kind and of another: two such folders are no
             classes.
-        of_texts: whether it learns labels that are texts and no classes.
         data_help: what DATA is with it, in the help of `train`.
     """
 
@@ -97,7 +96,6 @@ class TaskRow(NamedTuple):
     pipeline: str = ""
     check: str = ""
     folders: tuple[tuple[str, ...], ...] = ()
-    of_texts: bool = False
     data_help: str = ""
 
 
@@ -240,11 +238,6 @@ def task_of_folders(classes: Collection[str]) -> str | None:
         if kinds and all(kinds) and len(classes) == len(kinds):
             return name
     return None
-
-
-def task_of_texts() -> str:
-    """Return the task of an add-on that learns labels that are texts; "" where there is none."""
-    return next((name for name, task in tasks().items() if task.of_texts), "")
 
 
 def contributed(what: str) -> Iterator[Any]:

@@ -13,10 +13,8 @@ from vitreous.training.callbacks import read_metrics
 
 SMALL = ("model.width=16", "model.depth=1", "model.heads=2", "model.mlp_dim=16")
 TRANSLATOR = (*SMALL, "model.encoder_depth=1", "training.records.log_every=2")
-READER = ("training.length=0.02 epochs", "model.encoder.depth=1", "model.decoder.depth=1")
 COMMANDS = {
     "classes": (("train", "digits", "--epochs", "1"), SMALL),
-    "text": (("train", "--task", "captioning"), (*READER, "training.records.log_every=2")),
     "segmentation": (("train", "--task", "segmentation", "--epochs", "0.1"), ("model.depth=1",)),
     "pretrain": (("pretrain", "digits", "--epochs", "1"), SMALL),
     "translate": (("translate", "train", "--steps", "2", "--beams", "1"), TRANSLATOR),

@@ -167,7 +167,7 @@ def test_the_page_of_data_check_and_its_actions(home, command, tmp_path):
     for words, sentence in (
         (("--report", "x.txt"), "let it end with .html"),
         (("--language", "ko"), "add --report"),
-        (("--report", "x.html", "--task", "captioning"), "not for --task captioning"),
+        (("--report", "x.html", "--task", "segmentation"), "not for --task segmentation"),
     ):
         wrong = command("data", "check", dirty, *words)
         assert wrong.code == 2

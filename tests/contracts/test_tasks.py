@@ -46,7 +46,6 @@ TRAINED = {
 }
 # Tasks whose commands have other words: their own tests take them through.
 ELSEWHERE = {
-    "captioning": "addons/text/test_captioning.py",
     "distillation": "pretraining/test_runs.py",
     "translation": "addons/text/test_translate.py",
 }

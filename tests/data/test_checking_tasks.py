@@ -8,7 +8,6 @@ import pytest
 from PIL import Image
 
 from vitreous.addons.segmentation.checking import check_masks
-from vitreous.addons.text.captions import check_texts
 from vitreous.cli import run
 
 
@@ -92,45 +91,3 @@ def test_images_and_masks_taken_for_classes(pages, capsys):
     assert "--task segmentation" in first["fix"]
     assert run(["data", "check", str(pages), "--task", "segmentation"]) == 0
     assert "nothing is wrong with it" in capsys.readouterr().out
-
-
-@pytest.fixture
-def lines(tmp_path, make):
-    make(tmp_path, count=12)
-    texts = [(f"{name}/{i}.jpg", f"{name} and {name}", "test" if i > 9 else "train")
-             for name in ("cat", "dog") for i in range(12)]  # fmt: skip
-
-    def write(changes):
-        rows = [f"{path},{changes.get(path, text)},{part}\n" for path, text, part in texts]
-        (tmp_path / "list.csv").write_text("path,label,split\n" + "".join(rows))
-        return str(tmp_path / "list.csv")
-
-    return write
-
-
-def test_good_texts_have_no_finding(lines):
-    report = check_texts(lines({}), workers=2)
-    assert report.images == {"train": 20, "test": 4}
-    assert report.findings == ()
-
-
-def test_what_is_wrong_with_texts(lines, tmp_path):
-    shutil.copy(tmp_path / "cat" / "3.jpg", tmp_path / "dog" / "4.jpg")  # with another text
-    shutil.copy(tmp_path / "cat" / "5.jpg", tmp_path / "cat" / "11.jpg")  # in both parts
-    (tmp_path / "dog" / "0.jpg").write_bytes(b"")
-    source = lines({"cat/0.jpg": "", "cat/1.jpg": "cat q", "dog/10.jpg": "dog ß", "dog/1.jpg": "long " * 30})
-    findings = kinds(check_texts(source, workers=2))
-    assert findings["broken"].found == 1
-    assert findings["leak"].found == 1
-    assert findings["conflict"].problem == "1 pair of equal images has two texts"
-    assert findings["no text"].found == 1
-    assert findings["unseen character"].images == ("ß",)
-    assert "q" in findings["rare character"].images
-    assert findings["long text"].found == 1
-
-
-def test_the_command_checks_texts(lines, capsys):
-    assert run(["data", "check", lines({}), "--task", "captioning", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["images"] == {"train": 20, "test": 4}
-    assert run(["data", "check", "nothing.csv", "--task", "captioning"]) == 2
-    assert "is not a manifest" in capsys.readouterr().err

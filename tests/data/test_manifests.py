@@ -106,7 +106,7 @@ def captions(count):
 def test_captions_are_not_classes(photos, wanted):
     texts = (captions(wanted) * 2)[:40]
     rows = [ROWS[0], *((f"cat/{i % 10}.jpg", text) for i, text in enumerate(texts))]
-    with pytest.raises(InputError, match=rf"{wanted} different texts .* of 40 images.*`task` captioning"):
+    with pytest.raises(InputError, match=rf"{wanted} different texts .* of 40 images.*write classes"):
         open_data(write(photos / "list.csv", rows), DataConfig())
 
 

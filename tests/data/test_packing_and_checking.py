@@ -179,7 +179,7 @@ def test_a_manifest_of_texts_is_told_from_classes(tmp_path, make):
     rows = [f"{path},text {number}\n" for number, path in enumerate(paths)]
     (tmp_path / "m.csv").write_text("path,label\n" + "".join(rows))
     findings = found(tmp_path / "m.csv")
-    assert "--task captioning" in findings["own labels"].fix
+    assert "if the labels are texts, they are not classes" in findings["own labels"].fix
     assert "few" not in findings
     rows = [f"{path},{path[:3]}\n" for path in paths[5:15]]
     (tmp_path / "m.csv").write_text("path,label\n" + "".join(rows))

@@ -23,7 +23,6 @@ pytestmark = pytest.mark.slow
 PHONE, SCREEN = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
 SMALL = {"model.width": 16, "model.heads": 2, "model.mlp_dim": 16, "model.depth": 2}
 STEPS = {"training.length": "2 steps", "training.batch_size": 4}
-TEXT = {"model.encoder.depth": 1, "model.decoder.depth": 1, "model.decoder.max_length": 24}
 PAIRS = {"model.width": 64, "model.depth": 1, "model.encoder_depth": 1, "tokenizer.vocabulary": 300}
 # Pages that have neither the contents of reports nor their charts.
 WITHOUT_FRAME = {"served", "learn", "emoji"}
@@ -35,7 +34,6 @@ NAMES = (
     "regression",
     *OBJECTIVES,
     "segmentation",
-    "captioning",
     "translation",
     "inspection",
     "two-models",
@@ -44,7 +42,6 @@ NAMES = (
     "convolutional",
     "inspected-segmenter",
     "inspected-translator",
-    "inspected-captioner",
     "data",
     "comparison",
     "learn",
@@ -55,9 +52,9 @@ NAMES = (
 
 def write_data(folder: Path) -> None:
     """Write images of two classes, one of them with a long name, some twice; with their numbers, several
-    labels and a line of text each; and pairs of sentences."""
+    labels; and pairs of sentences."""
     rng = np.random.default_rng(0)
-    rows: dict[str, list[str]] = {"numbers": [], "labels": [], "lines": []}
+    rows: dict[str, list[str]] = {"numbers": [], "labels": []}
     for number in range(24):
         name = ("pears", "a rather long name of a class, with a comma")[number % 2]
         shade = int(rng.integers(0, 200))
@@ -68,7 +65,6 @@ def write_data(folder: Path) -> None:
         quoted = f'"{path.relative_to(folder)}"'
         rows["numbers"].append(f"{quoted},{shade / 10}")
         rows["labels"].append(f"{quoted},{'dark' if shade < 100 else 'light'}{'|odd' if number % 2 else ''}")
-        rows["lines"].append(f"{quoted},text {number}")
     for name, lines in rows.items():
         (folder / f"{name}.csv").write_text("\n".join(["path,label", *lines]) + "\n", encoding="utf-8")
     shutil.copytree(folder / "photos", folder / "dirty")
@@ -107,18 +103,11 @@ def pages(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     segmentation = vt.train(
         task="segmentation", settings={**SMALL, **STEPS}, out=folder / "segmentation", **options
     )
-    captioning = vt.train(
-        str(folder / "lines.csv"),
-        task="captioning",
-        settings={**STEPS, **TEXT},
-        out=folder / "captioning",
-        **options,
-    )
     translation = vt.train_translator(
         str(folder / "pairs.tsv"), settings={**STEPS, **PAIRS}, out=folder / "translation", **options
     )
     trained = {"photos": photos, "multilabel": several, "regression": numbers, "classification": run}
-    trained |= {**pretrained, "segmentation": segmentation, "captioning": captioning}
+    trained |= {**pretrained, "segmentation": segmentation}
     reports: dict[str, Path | None] = {name: each.report for name, each in trained.items()}
     reports["translation"] = translation.report
 
@@ -134,7 +123,6 @@ def pages(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     inspected("convolutional", vt.create("BiT-R50x1", num_classes=3, image_size=32), shown)
     inspected("inspected-segmenter", segmentation)
     inspected("inspected-translator", translation)
-    inspected("inspected-captioner", captioning)
 
     checked = vt.check_data(
         str(folder / "dirty"), report=folder / "data" / "page.html", language=request.param

@@ -16,7 +16,7 @@ import vitreous as vt
 from vitreous.addons.segmentation.model import Segmenter, SegmenterConfig
 from vitreous.addons.segmentation.task import SegmentationConfig
 from vitreous.addons.self_supervision.config import DINORunConfig
-from vitreous.addons.text.task import RECIPES, CaptioningConfig, TranslationConfig
+from vitreous.addons.text.task import RECIPES, TranslationConfig
 from vitreous.checkpoints.native_writing import save_native
 from vitreous.cli import run as command
 from vitreous.data.config import DataConfig
@@ -84,15 +84,7 @@ def translation(tmp_path: Path) -> Run:
     return run
 
 
-@pytest.fixture
-def text(tmp_path: Path) -> Run:
-    config = packaged_config(CaptioningConfig, RECIPES / "digit-lines.toml")
-    run = Run.create(tmp_path / "text", config)
-    save_native(wrong(fresh_model(config)), run.path / "model", beside={"tokenizer.json": "{}"})
-    return run
-
-
-KINDS = pytest.mark.parametrize("kind", ["pretraining", "segmentation", "translation", "text"])
+KINDS = pytest.mark.parametrize("kind", ["pretraining", "segmentation", "translation"])
 
 
 def write(run: Run, losses: Sequence[float], **more: float) -> None:
@@ -208,7 +200,7 @@ def test_a_manifest_of_texts_is_told_from_classes(tmp_path: Path) -> None:
     finding, *others = vt.doctor(str(tmp_path / "list.csv")).findings
     assert {each.kind for each in others} <= {"few"}
     assert finding.kind == "own labels"
-    assert "--task captioning" in finding.fix
+    assert "if the labels are texts, they are not classes" in finding.fix
 
 
 def test_images_and_masks_are_told_from_classes(tmp_path: Path) -> None:

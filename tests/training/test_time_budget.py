@@ -129,7 +129,7 @@ def test_the_seconds_of_a_run_by_epochs_count_when_it_gets_a_time(trained: Fit) 
 
 
 def test_texts_are_averaged_where_the_last_checkpoints_are_not_known() -> None:
-    weight = averaging(with_training(task_named("captioning").config(), length="1.0 minutes"), 1000)
+    weight = averaging(with_training(task_named("translation").config(), length="1.0 minutes"), 1000)
     assert weight is not None
     assert 0 < weight(5) < 1
 

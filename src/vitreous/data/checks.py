@@ -22,7 +22,7 @@ from vitreous.data.held_out import EXCLUDE, findings_of
 from vitreous.data.likeness import Likeness, Numbered, equal_groups, likeness_of
 from vitreous.data.survey import DataSurvey, survey_images
 from vitreous.errors import InputError, Param, writing_to
-from vitreous.extensions import task_of_folders, task_of_texts
+from vitreous.extensions import task_of_folders
 from vitreous.outside import local_path, looks
 
 IMBALANCE = 10  # times as many images in the largest class as in the smallest
@@ -216,9 +216,7 @@ def label_findings(splits: Splits, counts: Mapping[str, int]) -> Iterator[Findin
         yield from finding("other task", classes, classes=classes, task=task, severity="warning")
     single = [name for name, count in counts.items() if count == 1]
     if 2 * len(single) > len(counts):
-        yield from finding(
-            "own labels", single, classes=len(counts), task=task_of_texts(), severity="warning"
-        )
+        yield from finding("own labels", single, classes=len(counts), severity="warning")
     for separator in JOINED:
         joined = [name for name in classes if len(labels_in(name, separator)) > 1]
         singles = {part for name in classes for part in labels_in(name, separator) if name not in joined}

@@ -82,6 +82,12 @@ def open_answerer(
         _, answerer = open_answerer(model, fresh=fresh, **overrides)
         return task, AveragedViews(answerer, mirrored=may_mirror(model))
     if not isinstance(model, str | Path):
+        kind = getattr(module_of(model), "task", None)
+        if kind is not None and kind not in tasks():
+            name = type(module_of(model)).__name__
+            raise InputError(
+                f"no command answers with a {name} ({kind}): use it from Python, as vt.{name} says"
+            )
         return task, task.answerer_of(model)
     run = Path(model)
     if (run / "config.toml").is_file() and command_of(read_tree(run)) == "pretrain":

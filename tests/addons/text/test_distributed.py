@@ -6,26 +6,21 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from PIL import Image
 
 import vitreous as vt
 from forked import run_group
-from vitreous.addons.text.captions import open_captions
-from vitreous.addons.text.task import RECIPES, CaptioningConfig, TranslationConfig, images_config
+from vitreous.addons.text.task import RECIPES, TranslationConfig
 from vitreous.addons.text.text_pairs import Parallel, number_pairs, open_parallel
 from vitreous.tasks.recipe_choice import packaged_config
 from vitreous.tasks.training_run import learn, open_run
 from vitreous.training.callbacks import read_metrics
 from vitreous.training.run import Run
 from vitreous.training.settings import configure
-
-Config = TranslationConfig | CaptioningConfig
 
 # One launch goes through several runs: RUN, or RUN@STEP where Ctrl-C comes at that step.
 DRIVER = """
@@ -79,17 +74,10 @@ def translation(**training: Any) -> TranslationConfig:
     )
 
 
-def reading(base: CaptioningConfig, **settings: Any) -> CaptioningConfig:
-    model = {"encoder": {**TINY, "drop_path": 0.0}, "decoder": TINY}
-    return configure(base, ALIKE, {"model": model, **settings})
-
-
-def data_of(config: Config) -> Any:
-    """The data that a configuration of this file names."""
-    if isinstance(config, TranslationConfig):
-        pairs = list(number_pairs(60))
-        return Parallel(pairs[:180], pairs[180:200], 0, "numbers")
-    return open_captions(config.source, seed=config.seed, test_fraction=config.test_fraction)
+def data_of(config: TranslationConfig) -> Any:
+    """The data of the configurations of this file."""
+    pairs = list(number_pairs(60))
+    return Parallel(pairs[:180], pairs[180:200], 0, "numbers")
 
 
 def launch(folder: Path, *arguments: str | Path, processes: int = 2) -> None:
@@ -98,7 +86,7 @@ def launch(folder: Path, *arguments: str | Path, processes: int = 2) -> None:
     run_group(script, Path(__file__).parent, *arguments, processes=processes)
 
 
-def alone(config: Config, path: Path) -> Run:
+def alone(config: TranslationConfig, path: Path) -> Run:
     """What one process makes of it."""
     run = Run.create(path, config)
     learn(run, data_of(config), device=torch.device("cpu"))
@@ -113,32 +101,10 @@ def result(run: Run) -> torch.Tensor:
     return torch.cat([each.detach().flatten() for each in vt.load(run.path).parameters()])
 
 
-@pytest.fixture
-def manifest(tmp_path: Path) -> Path:
-    """Images with texts of very different lengths."""
-    rows = ["path,label,split"]
-    for number in range(40):
-        Image.new("L", (24, 8), 6 * number).save(tmp_path / f"{number}.png")
-        rows.append(f"{number}.png,{'ab ' * (number % 7)}x,{'test' if number > 36 else 'train'}")
-    (tmp_path / "table.csv").write_text("\n".join(rows) + "\n")
-    return tmp_path / "table.csv"
-
-
 @pytest.mark.slow
-def test_the_loss_curve_is_that_of_one_process(tmp_path: Path, manifest: Path) -> None:
+def test_the_loss_curve_is_that_of_one_process(tmp_path: Path) -> None:
     """Weights whole and in shards, though the texts of one process are longer than those of the other."""
-    gray = {"mean": (0.5,), "std": (0.5,)}
-    small = {"encoder": {**TINY, "image_size": (8, 24), "channels": 1}, "decoder": TINY}
-    images = configure(
-        images_config(1000), ALIKE, {"source": str(manifest), "preprocessing": gray, "model": small}
-    )
-    configs: dict[str, Config] = {
-        "translation": translation(),
-        "digit lines": reading(packaged_config(CaptioningConfig, RECIPES / "digit-lines.toml")),
-        "images": images,
-        "shards": translation(machine={"shard": True}),
-        "images in shards": configure(images, {"training": {"machine": {"shard": True}}}),
-    }
+    configs = {"replicas": translation(), "shards": translation(machine={"shard": True})}
     one = {name: alone(config, tmp_path / f"{name}-1") for name, config in configs.items()}
     two = {name: Run.create(tmp_path / f"{name}-2", config) for name, config in configs.items()}
     launch(tmp_path, *(run.path for run in two.values()))
@@ -147,7 +113,7 @@ def test_the_loss_curve_is_that_of_one_process(tmp_path: Path, manifest: Path) -
         assert curve(two[name]) == pytest.approx(curve(one[name]), abs=1e-5), name
         assert curve(two[name], "accuracy") == pytest.approx(curve(one[name], "accuracy"), abs=1e-6), name
         torch.testing.assert_close(result(two[name]), result(one[name]), rtol=0, atol=1e-4, msg=name)
-    assert curve(one["translation"])[0] > curve(one["translation"])[-1]
+    assert curve(one["replicas"])[0] > curve(one["replicas"])[-1]
 
 
 @pytest.mark.slow
@@ -171,30 +137,19 @@ def test_a_run_goes_on_in_any_number_of_processes(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_commands_in_two_processes(tmp_path: Path, manifest: Path) -> None:
+def test_the_command_in_two_processes(tmp_path: Path) -> None:
     """Only the first process writes and prints; whatever is held out is judged once."""
-    pairs = tmp_path / "pairs.tsv"
+    pairs, run = tmp_path / "pairs.tsv", tmp_path / "run"
     pairs.write_text("".join(f"{pair.source}\t{pair.target}\n" for pair in number_pairs(40)))
-    small = ("training.length=4 steps", "model.decoder.depth=1", "model.encoder.depth=1")
-    asked = {
-        "translation": ("translate", "train", pairs, "--steps", "4", "--set", "model.depth=1"),
-        "text": ("train", manifest, "--task", "captioning", "--shard", *spread("--set", small)),
-    }
-    for name, (*command, last) in asked.items():
-        run = tmp_path / name
-        told = json.loads(vitreous(*command, last, "--out", run, "--batch-size", "16", "--json"))
-        config = open_run(run).config
-        assert told["test_count"] == (3 if name == "text" else held_out(config))
-        assert told["run"] == str(run)
-        assert curve(open_run(run), "step")[-1] == 4
-        assert not list(run.glob("bad_files*"))
+    short = ("--steps", "4", "--set", "model.depth=1", "--out", run, "--batch-size", "16")
+    told = json.loads(vitreous("translate", "train", pairs, *short, "--json"))
+    assert told["test_count"] == held_out(open_run(run).config)
+    assert told["run"] == str(run)
+    assert curve(open_run(run), "step")[-1] == 4
+    assert not list(run.glob("bad_files*"))
 
 
-def spread(option: str, values: Iterable[str]) -> list[str]:
-    return [part for value in values for part in (option, value)]
-
-
-def held_out(config: Config) -> int:
+def held_out(config: TranslationConfig) -> int:
     return len(open_parallel(config.source, seed=config.seed, test_fraction=config.test_fraction).test)
 
 

@@ -3,19 +3,13 @@
 import numpy as np
 import pytest
 
-from vitreous.addons.text.captions import Captions
 from vitreous.addons.text.evaluation import (
-    CaptioningEvaluation,
     corpus_scores,
     edits,
-    evaluate_reader,
     evaluate_translator,
 )
-from vitreous.addons.text.models import Reader, Translator, WrittenText
+from vitreous.addons.text.models import Translator, WrittenText
 from vitreous.addons.text.text_pairs import Pair
-from vitreous.data.dataset import ArrayImages, ImageDataset
-from vitreous.errors import InputError
-from vitreous.models.stored import BadImage
 
 
 class Parrot(Translator):
@@ -85,63 +79,3 @@ def test_bleu_and_chrf_are_sacrebleus():
 )
 def test_edits(wanted, text, count):
     assert edits(wanted, text) == count
-
-
-class Fixed(Reader):
-    """Stands for a reader: reads the brightness."""
-
-    def __init__(self):
-        pass
-
-    def read(self, images, *, beams, batch_size):
-        return [WrittenText(str(image.array()[0, 0, 0]), 0.0, []) for image in images]
-
-
-def test_a_reader_is_judged_and_bad_images_are_told():
-    pixels = np.arange(100, dtype=np.uint8)[:, None, None].repeat(2, 1).repeat(2, 2)
-    images = ArrayImages(pixels, np.zeros(100, dtype=np.int64), ("text",), name="gray")
-
-    class Torn(ImageDataset):
-        targets, source = images.targets, "gray"
-
-        def held(self, row):
-            if row == 70:
-                raise BadImage(images.name(row), "torn")
-            return images.held(row)
-
-    texts = [str(number) for number in range(100)]
-    texts[10] = "11"
-    found = evaluate_reader(Fixed(), Captions(Torn(), texts)).to_json()
-    assert found["test_count"] == 99
-    assert found["test_line_accuracy"] == pytest.approx(98 / 99)
-    assert found["test_character_accuracy"] == pytest.approx(1 - 1 / 188)
-    assert found["failed"] == [{"path": "gray[70]", "reason": "torn"}]
-    assert found["mistakes"] == [{"image": "gray[10]", "wanted": "11", "read": "10"}]
-
-
-def test_a_reader_that_can_read_no_image_says_so():
-    images = ArrayImages(np.zeros((2, 2, 2), np.uint8), np.zeros(2, np.int64), ("text",), name="gray")
-
-    class Torn(ImageDataset):
-        targets, source = images.targets, "gray"
-
-        def held(self, row):
-            raise BadImage(images.name(row), "torn")
-
-    with pytest.raises(InputError, match=r"not one of 2 images can be read: gray\[0\]: torn"):
-        evaluate_reader(Fixed(), Captions(Torn(), ["1", "2"]))
-
-
-def test_characters_have_an_interval():
-    wanted = ["1234"] * 60
-    texts = ["1234"] * 40 + ["1299"] * 20
-    found = CaptioningEvaluation(names=texts, wanted=wanted, texts=texts, failed={}, seconds=0.1)
-    low, high = found.metrics["character_accuracy"].interval
-    assert low < found.characters < high
-    # The mean of 60 draws of 1 with probability 2/3 and 0.5 otherwise has a standard deviation of 0.030.
-    assert (found.characters - low, high - found.characters) == pytest.approx((0.06, 0.06), abs=0.012)
-
-
-def test_a_reader_that_writes_too_much_has_no_character_right():
-    found = CaptioningEvaluation(names=["a"], wanted=["12"], texts=["345678"], failed={}, seconds=0.1)
-    assert found.to_json()["test_character_accuracy"] == 0

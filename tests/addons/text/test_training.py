@@ -10,10 +10,10 @@ import torch
 
 import vitreous as vt
 from vitreous.addons.text.batches import TextBatch, padded, tokens_per_target
+from vitreous.addons.text.config import CaptionerConfig
 from vitreous.addons.text.models import Reader, Translator
 from vitreous.addons.text.task import (
     RECIPES,
-    CaptioningConfig,
     TranslationConfig,
     last_checkpoints,
     next_token,
@@ -21,6 +21,7 @@ from vitreous.addons.text.task import (
 )
 from vitreous.addons.text.text_pairs import Pair, Parallel, number_pairs
 from vitreous.addons.text.tokenizer import PAD, Tokenizer, tokenizer_from_json
+from vitreous.addons.text.transformer import Captioner
 from vitreous.checkpoints.native_writing import save_native
 from vitreous.tasks import task_named
 from vitreous.tasks.recipe_choice import packaged_config
@@ -218,12 +219,14 @@ def test_a_translator_comes_back_from_its_run(tmp_path, tiny, data):
 
 @pytest.mark.parametrize("kind", ["sincos-2d", "rotary-2d", "learned"])
 def test_a_reader_comes_back_with_its_positions(tmp_path, kind):
-    small = {"encoder": {"depth": 1, "width": 32, "position": {"kind": kind}}, "decoder": {"depth": 1}}
-    config = packaged_config(CaptioningConfig, RECIPES / "digit-lines.toml", {"model": small})
-    model = fresh_model(config).eval()
+    width = {"width": 32, "depth": 1, "heads": 2, "mlp_dim": 32}
+    encoder = {**width, "position": {"kind": kind}, "image_size": (12, 80), "patch_size": (4, 4)}
+    small = {"encoder": {**encoder, "num_classes": None}, "decoder": {**width, "vocabulary": 300}}
+    config = CaptionerConfig.checked({}, small)
+    model = Captioner(config).eval()
     save_native(model, tmp_path, beside={"tokenizer.json": Tokenizer.train(["0123456789"], 270).to_json()})
     loaded = Reader.load(tmp_path).model.to("cpu")
-    images, ids = torch.randn(2, 1, 12, 80), torch.tensor([[1, 5], [1, 6]])
+    images, ids = torch.randn(2, 3, 12, 80), torch.tensor([[1, 5], [1, 6]])
     with torch.no_grad():
         assert torch.equal(loaded(images, ids), model(images, ids))
 
@@ -276,9 +279,6 @@ def test_texts_that_cannot_be_translated_are_said(tmp_path, tiny, data):
 def test_the_models_vocabulary_follows_the_tokenizers():
     larger = {"tokenizer": {"vocabulary": 3000}}
     assert packaged_config(TranslationConfig, RECIPES / "numbers.toml", larger).model.vocabulary == 3000
-    vocabulary = {"tokenizer": {"vocabulary": 300}}
-    lines = packaged_config(CaptioningConfig, RECIPES / "digit-lines.toml", vocabulary)
-    assert lines.model.decoder.vocabulary == 300
     with pytest.raises(vt.InputError, match=r"tokenizer\.vocabulary is 3000, but the model knows 400"):
         packaged_config(TranslationConfig, RECIPES / "numbers.toml", {**larger, "model": {"vocabulary": 400}})
 
@@ -288,8 +288,6 @@ def test_settings_are_checked():
         configure(TranslationConfig(), {"model": {"widht": 3}})
     with pytest.raises(vt.InputError, match=r"model.*multiple of 8 heads"):
         configure(TranslationConfig(), {"model": {"width": 20}})
-    with pytest.raises(vt.InputError, match=r"unknown setting preprocessing\.size"):
-        task_named("captioning").plan(None, {"preprocessing": {"size": (8, 8)}})
 
 
 @pytest.mark.parametrize(
@@ -307,21 +305,15 @@ def test_settings_are_checked():
     ],
 )
 def test_what_this_training_does_not_do_is_refused(asked):
-    for base in (
-        packaged_config(TranslationConfig, RECIPES / "numbers.toml"),
-        packaged_config(CaptioningConfig, RECIPES / "digit-lines.toml"),
-    ):
-        with pytest.raises(vt.InputError, match=rf"training\.{next(iter(asked))}.*models that write text"):
-            configure(base, {"training": asked})
+    base = packaged_config(TranslationConfig, RECIPES / "numbers.toml")
+    with pytest.raises(vt.InputError, match=rf"training\.{next(iter(asked))}.*models that write text"):
+        configure(base, {"training": asked})
 
 
 def test_who_asks_for_a_length_gets_it():
-    for base in (
-        packaged_config(TranslationConfig, RECIPES / "numbers.toml"),
-        packaged_config(CaptioningConfig, RECIPES / "digit-lines.toml"),
-    ):
-        assert configure(base, {"training": {"length": "2 epochs"}}).training.total_steps(7) == 14
-        assert configure(base, {"training": {"length": "3 steps"}}).training.total_steps(7) == 3
+    base = packaged_config(TranslationConfig, RECIPES / "numbers.toml")
+    assert configure(base, {"training": {"length": "2 epochs"}}).training.total_steps(7) == 14
+    assert configure(base, {"training": {"length": "3 steps"}}).training.total_steps(7) == 3
 
 
 def test_the_precision_is_decided_once(tmp_path, tiny):

@@ -1,4 +1,4 @@
-"""Models that write text: the Transformer of 2017, which translates, and a decoder that reads images."""
+"""Models that write text: the Transformer of 2017, which translates, and TrOCR, which reads lines of text."""
 
 from vitreous.extensions import Addon, Command, Kind, TaskRow
 
@@ -10,7 +10,7 @@ ADDON = Addon(
         "Transformer": Kind(
             config=f"{HERE}.config:TransformerConfig",
             build=BUILD,
-            inspect=f"{HERE}.figures:inspect_text_model",
+            inspect=f"{HERE}.figures:inspect_translator",
             drawings=f"{HERE}.drawing:DRAWINGS",
             task="translation",
             prefix="transformer-",
@@ -21,7 +21,6 @@ ADDON = Addon(
         "Captioner": Kind(
             config=f"{HERE}.config:CaptionerConfig",
             build=BUILD,
-            inspect=f"{HERE}.figures:inspect_text_model",
             task="captioning",
             overridable=False,
         ),
@@ -47,12 +46,6 @@ ADDON = Addon(
         "Transformer": f"{HERE}.transformer",
     },
     tasks={
-        "captioning": TaskRow(
-            f"{HERE}.captioning",
-            check=f"{HERE}.captions:check_texts",
-            of_texts=True,
-            data_help="with --task captioning a manifest whose label is the text",
-        ),
         "translation": TaskRow(f"{HERE}.translation", command="translate train"),
     },
     formats=(
@@ -60,7 +53,7 @@ ADDON = Addon(
         f"{HERE}.published:TROCR",
         f"{HERE}.torch_transformer:TORCH_TRANSFORMER",
     ),
-    published={"marian": "translation", "vision-encoder-decoder": "captioning"},
+    published={"marian": "translation"},
     families={"Marian": "marian", "TrOCR": "trocr", "torch.nn.Transformer": "torch-transformer"},
     next_steps={
         "translate train": {

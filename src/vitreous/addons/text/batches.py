@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int64, UInt8
+from jaxtyping import Float, Int64
 from torch import Tensor
 
 from vitreous.addons.text.text_pairs import Pair
@@ -22,14 +22,6 @@ class TextBatch(NamedTuple):
     """source: (B, S), ended and padded. target: (B, T), begun too. tokens: (B,), by `tokens_per_target`."""
 
     source: Int64[Tensor, "B S"]
-    target: Int64[Tensor, "B T"]
-    tokens: Float[Tensor, " B"]
-
-
-class CaptionBatch(NamedTuple):
-    """images: (B, C, H, W), bytes before they are normalized. target, tokens: as those of `TextBatch`."""
-
-    images: Float[Tensor, "B C H W"] | UInt8[Tensor, "B C H W"]
     target: Int64[Tensor, "B T"]
     tokens: Float[Tensor, " B"]
 

@@ -1,4 +1,4 @@
-"""Models that write text against texts that are known: translations, and the texts of images."""
+"""Translations against those that are known."""
 
 from __future__ import annotations
 
@@ -6,39 +6,44 @@ import time
 from collections import ChainMap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int
 
-from vitreous.addons.text.captions import Captions
-from vitreous.addons.text.models import IMAGE_BATCH, TEXT_BATCH, Reader, Translator
+from vitreous.addons.text.models import TEXT_BATCH, Translator
 from vitreous.addons.text.text_pairs import Pair
 from vitreous.errors import require_packages
-from vitreous.evaluation.outputs import check_readable, image_batches
-from vitreous.evaluation.result import Answers, Evaluation, Metric, TextTable
+from vitreous.evaluation.result import Answers, Evaluation, Metric
 from vitreous.evaluation.scores import ExampleScores, Interval, quantile_interval, resamples, wilson_interval
-from vitreous.languages.terminal import said, word
 from vitreous.training.distributed import ALONE, World
 
 SHOWN = 20  # mistakes in the JSON
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextEvaluation(Evaluation):
-    """What a model wrote for each example.
+class TranslationEvaluation(Evaluation):
+    """What a translator made of each pair's source.
 
     Attributes:
-        names: the name of each image, or the source text.
-        wanted: the texts that are known.
-        texts: the model's.
+        names: the source texts.
+        wanted: their known translations.
+        texts: the translator's.
+        too_long: sources that have more tokens than it reads; they count as wrong.
+        bleu, chrf: 0 ... 100, by sacrebleu with its default settings, which `signature` says.
+        bleu_interval, chrf_interval: 95 % when the pairs are sampled again, with replacement (bootstrap).
     """
 
+    task, of = "translation", "pairs"
     per_example = ("wanted", "texts")
 
     wanted: Sequence[str]
     texts: Sequence[str]
+    too_long: int
+    bleu: float
+    chrf: float
+    signature: str
+    bleu_interval: Interval | None = None
+    chrf_interval: Interval | None = None
 
     def scores(self) -> ExampleScores:
         return ExampleScores("exact", np.array([a == b for a, b in self.pairs()], dtype=float))
@@ -67,66 +72,6 @@ class TextEvaluation(Evaluation):
         """Return some of the mistakes with a name for each of their three texts."""
         return [dict(zip(names, row, strict=True)) for row in self.mistakes[:SHOWN]]
 
-
-@dataclass(frozen=True, kw_only=True)
-class CaptioningEvaluation(TextEvaluation):
-    """What a reader made of each image."""
-
-    task = "captioning"
-
-    @cached_property
-    def wrong(self) -> Int[np.ndarray, " texts"]:
-        """The edits between the known text and the model's, of each."""
-        return np.array([edits(want, text) for want, text in self.pairs()])
-
-    @property
-    def characters(self) -> float:
-        """1 - (insertions, deletions and replacements) / (characters of the known texts): one minus the
-        character error rate; 0 where that is above 1, which it is where too much was written."""
-        return max(1 - int(self.wrong.sum()) / sum(len(want) for want in self.wanted), 0.0)
-
-    @cached_property
-    def characters_interval(self) -> Interval:
-        """95 % of `characters` when the images are sampled again, with replacement (bootstrap)."""
-        sampled, lengths = resamples(self.count), np.array([len(want) for want in self.wanted])
-        return quantile_interval(np.maximum(1 - sampled @ self.wrong / np.maximum(sampled @ lengths, 1), 0.0))
-
-    @property
-    def metrics(self) -> dict[str, Metric]:
-        return {
-            "line_accuracy": self.exact("line accuracy"),
-            "character_accuracy": Metric(self.characters, "character accuracy", self.characters_interval),
-        }
-
-    def details(self) -> dict[str, object]:
-        return {"mistakes": self.named_mistakes("image", "wanted", "read")}
-
-    def tables(self) -> list[TextTable]:
-        if not self.mistakes:
-            return []
-        headers = tuple(map(word, ("image", "text", "read")))
-        return [TextTable(said("mistakes"), headers, self.mistakes[:5], words=3)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class TranslationEvaluation(TextEvaluation):
-    """What a translator made of each pair's source.
-
-    Attributes:
-        too_long: sources that have more tokens than it reads; they count as wrong.
-        bleu, chrf: 0 ... 100, by sacrebleu with its default settings, which `signature` says.
-        bleu_interval, chrf_interval: 95 % when the pairs are sampled again, with replacement (bootstrap).
-    """
-
-    task, of = "translation", "pairs"
-
-    too_long: int
-    bleu: float
-    chrf: float
-    signature: str
-    bleu_interval: Interval | None = None
-    chrf_interval: Interval | None = None
-
     def subset(self, rows: Sequence[int] | np.ndarray) -> Any:
         some = super().subset(rows)
         return replace(some, **corpus_scores(some.texts, some.wanted))
@@ -145,36 +90,6 @@ class TranslationEvaluation(TextEvaluation):
             "too_long": self.too_long,
             "mistakes": self.named_mistakes("source", "wanted", "translated"),
         }
-
-
-def evaluate_reader(
-    reader: Reader,
-    captions: Captions,
-    *,
-    beams: int = 4,
-    batch_size: int = IMAGE_BATCH,
-    world: World = ALONE,
-) -> CaptioningEvaluation:
-    """Read every image with a beam, `batch_size` of them together, and compare; all processes of `world`
-    share the batches. Raises InputError: no image can be read."""
-    began = time.perf_counter()
-    mine: dict[int, str] = {}
-    failed: dict[str, str] = {}
-    for some in image_batches(captions.images, batch_size, failed, world):
-        found = reader.read([image for _, image in some], beams=beams, batch_size=batch_size)
-        mine |= {row: each.text for (row, _), each in zip(some, found, strict=True)}
-    texts = dict(ChainMap(*world.gather(mine)))
-    failed = dict(ChainMap(*world.gather(failed)))
-    check_readable(len(texts), captions.images, failed)
-    rows = sorted(texts)
-    return CaptioningEvaluation(
-        names=[captions.images.name(row) for row in rows],
-        indices=rows,
-        wanted=[captions.texts[row] for row in rows],
-        texts=[texts[row] for row in rows],
-        failed=failed,
-        seconds=time.perf_counter() - began,
-    )
 
 
 def evaluate_translator(

@@ -1,4 +1,4 @@
-"""Attention of models that write text, as one page: over words, or over an image token by token."""
+"""Attention of a translator, as one page."""
 
 from __future__ import annotations
 
@@ -18,22 +18,18 @@ from torch import Tensor
 from vitreous.addons.text.batches import padded
 from vitreous.addons.text.models import Translator, check_tokenizer
 from vitreous.addons.text.tokenizer import BYTES, END, START, Tokenizer
-from vitreous.addons.text.transformer import Captioner, Transformer
+from vitreous.addons.text.transformer import Transformer
 from vitreous.data.findings import Finding
 from vitreous.inspection.capture import CapturedAttention, capture_attention
-from vitreous.inspection.explorer import PAGE_CHARACTERS, encode, pack
-from vitreous.inspection.images import data_uri, inferno, rgb
 from vitreous.inspection.model_report import InspectionRequest
 from vitreous.inspection.page import HTML, Exhibit, Inspection, exhibit, save_arrays, templates_of, write_page
 from vitreous.inspection.runs.evaluation_figures import curves_figure, results_table
 from vitreous.inspection.runs.head import head_of
-from vitreous.languages import phrase, words
+from vitreous.languages import phrase
 from vitreous.layers.attention import CrossAttention
-from vitreous.models.stored import ImageLike
 
 if TYPE_CHECKING:
-    from vitreous.addons.text.evaluation import TextEvaluation
-    from vitreous.addons.text.models import Reader
+    from vitreous.addons.text.evaluation import TranslationEvaluation
 
 MOST_TEXTS = 12  # wrong ones that are shown
 LONGEST = 4  # bytes of a character in UTF-8
@@ -59,9 +55,7 @@ class SequenceAttention(NamedTuple):
 
 
 @torch.no_grad()
-def text_attention(
-    model: Transformer | Captioner, source: Tensor, written: Int[Tensor, "1 T"]
-) -> SequenceAttention:
+def text_attention(model: Transformer, source: Tensor, written: Int[Tensor, "1 T"]) -> SequenceAttention:
     """Return the attention while `written` (with start and end mark) is generated for one source (1, ...).
 
     One forward pass over the whole text, as in training: its maps equal those of generating step by step.
@@ -84,7 +78,7 @@ def of_one(attention: CapturedAttention[Tensor]) -> Float[Tensor, "L K T T"]:
 class Measured(NamedTuple):
     """What the report of a training has besides: its evaluation, and the findings of `vitreous doctor`."""
 
-    evaluation: TextEvaluation
+    evaluation: TranslationEvaluation
     findings: Sequence[Finding] = ()
 
 
@@ -103,87 +97,31 @@ def write_translation_report(
         examples.append({"source": source, "text": text, "maps": numbers})
         examples[-1] |= zip(("read", "written"), labels, strict=True)
     lead = phrase("models.translator", c=translator.model.config)
-    return write_sequence_page(
-        folder, run, translator.model, lead, maps, examples, interactive=True, measured=measured
-    )
+    return write_sequence_page(folder, run, translator.model, lead, maps, examples, measured)
 
 
-def write_reading_report(
-    reader: Reader,
-    images: Sequence[tuple[ImageLike, str]],
-    folder: Path,
-    run: Path,
-    measured: Measured | None = None,
-) -> Inspection:
-    """Generate the text of images (each with its name), and show the attention of each token, and the
-    learning curves of the run."""
-    maps: list[SequenceAttention] = []
-    examples: list[dict[str, Any]] = []
-    played: list[dict[str, Any]] = []
-    room = PAGE_CHARACTERS
-    found = reader.read([image for image, _ in images])
-    for (image, name), (text, _, written) in zip(images, found, strict=True):
-        batch = reader.model.preprocessing([image]).to(reader.model.text.tokens.weight.device)
-        maps.append(text_attention(reader.model, batch, padded([written]).to(batch.device)))
-        examples.append({"source": name, "text": text})
-        if room > 0:
-            prefix = reader.model.config.encoder.num_prefix_tokens
-            looks = pack(maps[-1].cross[..., prefix:].float())
-            pixels = reader.model.preprocessing.denormalize(batch[0]).cpu()
-            played.append(
-                {
-                    "name": name,
-                    "text": text,
-                    "src": data_uri(rgb(pixels)),
-                    "tokens": token_labels(reader.tokenizer, written[1:]),
-                    "maps": looks,
-                }
-            )
-            room -= len(looks)
-    config = reader.model.config
-    player = {
-        "examples": played,
-        "count": len(examples),
-        "layers": config.decoder.depth,
-        "heads": config.decoder.heads,
-        "grid": config.encoder.grid,
-        "words": words("player.script"),
-        "heat": encode(inferno().tobytes()),
-    }
-    lead = phrase("models.reader", c=config)
-    return write_sequence_page(
-        folder, run, reader.model, lead, maps, examples, player=player, measured=measured
-    )
-
-
-def inspect_text_model(
+def inspect_translator(
     answerer: Any, examples: Sequence[Any], folder: Path, request: InspectionRequest
 ) -> Inspection:
-    """Write the page of `vitreous inspect` on texts, or on images with their names. Raises InputError: a
-    model that is given without its tokenizer."""
+    """Write the page of `vitreous inspect` on texts. Raises InputError: a model that is given without its
+    tokenizer."""
     check_tokenizer(answerer)
-    write = write_translation_report if isinstance(answerer, Translator) else write_reading_report
-    found: Inspection = write(answerer, examples, folder, Path(request.name))
-    return found
+    return write_translation_report(answerer, examples, folder, Path(request.name))
 
 
 def write_sequence_page(
     folder: Path,
     run: Path,
-    model: Transformer | Captioner,
+    model: Transformer,
     lead: str,
     maps: Sequence[SequenceAttention],
     examples: Sequence[Mapping[str, object]],
-    *,
-    interactive: bool = False,
-    player: Mapping[str, object] | None = None,
-    measured: Measured | None = None,
+    measured: Measured | None,
 ) -> Inspection:
     """Write the page, and the maps of each example i as encoder_i, decoder_i and cross_i.
 
     Args:
-        examples: `source` and `text` of each, and what else the page needs if it is interactive.
-        player: the steps of a reader.
+        examples: `source` and `text` of each, and what else the page needs.
         measured: of the report of a training.
     """
     curves = curves_figure(run, "text")
@@ -198,14 +136,13 @@ def write_sequence_page(
     head |= {"kind": "sequence", "configuration": None}
     if measured:
         found = measured.evaluation
-        command = "translate train" if interactive else "train"
-        head = {**head_of(run, model, found, (), findings=measured.findings, command=command)}
+        head = {**head_of(run, model, found, (), findings=measured.findings, command="translate train")}
         head["kind"] = found.task
         parts = [results_table(found), *parts]
         if found.mistakes:
             rows = []  # wrong texts, aligned with the right ones
             for source, wanted, text in found.mistakes[:MOST_TEXTS]:
-                rows.append((source, differences(wanted, text, interactive)))
+                rows.append((source, differences(wanted, text)))
             shown, wrong, count = HTML.differences(rows), len(found.mistakes), found.count
             parts = [exhibit("wrong-texts", shown, shown=len(rows), wrong=wrong, count=count), *parts]
     folder.mkdir(parents=True, exist_ok=True)
@@ -220,8 +157,7 @@ def write_sequence_page(
         title=phrase("titles.sequence", name=run.name),
         name=run.name,
         lead=lead,
-        examples=examples if interactive else None,
-        player=player,
+        examples=examples,
         parts=parts,
         **head,
     )
@@ -229,9 +165,9 @@ def write_sequence_page(
     return Inspection(page, numbers, (), {"written": written})
 
 
-def differences(wanted: str, text: str, by_word: bool) -> list[tuple[str, str]]:
+def differences(wanted: str, text: str) -> list[tuple[str, str]]:
     """Return the parts of a text as ("kept", ...), ("missing", ...) and ("added", ...)."""
-    first, second = (re.findall(r"\S+\s*|\s+", each) if by_word else list(each) for each in (wanted, text))
+    first, second = (re.findall(r"\S+\s*|\s+", each) for each in (wanted, text))
     parts = []
     for kind, low, high, start, end in SequenceMatcher(None, first, second, autojunk=False).get_opcodes():
         missing, added = "".join(first[low:high]), "".join(second[start:end])

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
+import torch
 from torch import nn
 
 from vitreous.addons.text.batches import encode_pairs, pair_loader
@@ -13,26 +14,33 @@ from vitreous.addons.text.evaluation import TranslationEvaluation, evaluate_tran
 from vitreous.addons.text.models import Translator
 from vitreous.addons.text.task import (
     RECIPES,
+    TOKENIZER,
     TRAINING_FACTS,
-    LoaderOptions,
-    TextLoader,
-    TextTask,
     TranslationConfig,
+    absolute_sources,
+    averaging,
+    next_token,
     pairs_config,
 )
 from vitreous.addons.text.text_pairs import BUNDLED, NUMBERS, Pair, Parallel, open_parallel
-from vitreous.addons.text.tokenizer import Tokenizer
+from vitreous.addons.text.tokenizer import Tokenizer, tokenizer_from_json
 from vitreous.addons.text.transformer import Transformer
+from vitreous.errors import InputError
+from vitreous.languages.terminal import said
+from vitreous.models.settings import merged
 from vitreous.tasks.recipe_choice import packaged_config
-from vitreous.tasks.task import About, Card, Trained
+from vitreous.tasks.task import About, Card, HeldOut, Material, Plan, Task, Trained, Tree, config_of_run
+from vitreous.training.distributed import World
+from vitreous.training.settings import configure
+from vitreous.training.step import Objective
 
 SHORT = 80  # characters: a page holds the maps of every head
 
 
-class Translation(TextTask[TranslationConfig, Parallel, Translator]):
-    """Texts for texts."""
+class Translation(Task[TranslationConfig, Parallel, Translator]):
+    """Texts for texts, with a tokenizer that is trained on the training texts."""
 
-    name, config, answers = "translation", TranslationConfig, Translator
+    name, config = "translation", TranslationConfig
     about = About(
         noun="a translator",
         card=Card(
@@ -52,42 +60,87 @@ class Translation(TextTask[TranslationConfig, Parallel, Translator]):
         options={},
     )
 
-    def open_source(self, source: str, config: TranslationConfig) -> Parallel:
-        return open_parallel(source, **config.split_options)
+    def plan(
+        self,
+        source: str | Parallel | None,
+        settings: Tree,
+        *,
+        recipe: str | None = None,
+        init: str | None = None,
+        base: Tree | None = None,
+    ) -> Plan[TranslationConfig, Parallel]:
+        settings = merged(base or {}, settings)
+        opened = None if isinstance(source, str) else source
+        named = opened.name if opened else str(source or settings.get("source") or self.about.source)
+        where = absolute_sources(named)
+        settings = {**settings, "task": self.name, "source": where}
+        # Those of model and training are set over the recipe, which the data decide.
+        of_data = {name: value for name, value in settings.items() if name not in ("model", "training")}
+        data = opened or self.open_data(configure(self.config(), of_data))
+        known = packaged_config(self.config, RECIPES / f"{where}.toml") if where in BUNDLED else None
+        config = configure(known or pairs_config(len(data.train)), settings)
+        return Plan(self, config, data, data.name)
 
-    def recipe(self, source: str, data: Parallel) -> TranslationConfig:
-        if source in BUNDLED:
-            return packaged_config(TranslationConfig, RECIPES / f"{source}.toml")
-        return pairs_config(len(data.train))
+    def open_data(self, config: TranslationConfig, split: Path | None = None) -> Parallel:
+        return open_parallel(config.source, **config.split_options)
 
-    def training_texts(self, data: Parallel) -> list[str]:
+    def prepare(
+        self, config: TranslationConfig, data: Parallel, *, device: torch.device, world: World
+    ) -> Material:
+        batch_size = config.training.batch_size
+        world.share(batch_size)  # raises where the processes cannot share a batch
         texts: list[str] = []
         for pair in data.train:
             texts += (pair.source, pair.target)
-        return texts
-
-    def batches(
-        self,
-        config: TranslationConfig,
-        data: Parallel,
-        tokenizer: Tokenizer,
-        **options: Unpack[LoaderOptions],
-    ) -> tuple[TextLoader, int, int]:
-        encoded = encode_pairs(data.train, tokenizer, config.model.max_length)
+        tokenizer = Tokenizer.train(texts, config.tokenizer.vocabulary)
+        most = config.model.max_length
+        encoded = encode_pairs(data.train, tokenizer, most)
         loader = pair_loader(  # tokens are small: a step moves them to the device
-            encoded,
-            batch_size=options["batch_size"],
-            seed=options["seed"],
-            rank=options["rank"],
-            world_size=options["world_size"],
+            encoded, batch_size=batch_size, seed=config.seed, rank=world.rank, world_size=world.size
         )
-        return loader, len(encoded.sources), encoded.too_long
+        notes = []
+        if data.empty:
+            notes.append(said("skipped {count}: without text", count=data.empty))
+        if encoded.too_long:
+            notes.append(said("skipped {count}: more than {most} tokens", count=encoded.too_long, most=most))
+        return Material(
+            loader,
+            len(encoded.sources),
+            loader.bad,
+            {TOKENIZER: tokenizer.to_json()},
+            {"empty": data.empty, "too_long": encoded.too_long},
+            tuple(notes),
+            fixed_shapes=False,
+            averaging=averaging(config, config.training.total_steps(loader.steps_per_epoch)),
+        )
+
+    def objective(self, config: TranslationConfig, data: Parallel) -> Objective:
+        return next_token(config.training.label_smoothing)
+
+    def open(self, spec: str, **overrides: object) -> Translator:
+        if overrides:
+            raise InputError(f"{spec} writes text: its {next(iter(overrides))} cannot be changed")
+        return Translator.load(spec)
+
+    def answerer_of(
+        self, model: Translator | nn.Module, beside: Mapping[str, str] | None = None
+    ) -> Translator:
+        if beside:
+            return Translator(model, tokenizer_from_json(beside[TOKENIZER], where="the run"))
+        return Translator.of(model) if isinstance(model, nn.Module) else model
+
+    def held_out(self, spec: str, answerer: Translator, data: str | None, settings: Tree) -> HeldOut:
+        """Return the held-out part of what a run learned from; of other data all of it. Raises InputError:
+        no data are named, and the model is not in a run."""
+        config = config_of_run(spec, data, self.config) or self.config()
+        source = absolute_sources(data) if data else config.source
+        found = open_parallel(source, **config.split_options)
+        if source == config.source:
+            return HeldOut(source, "held-out part", found.test)
+        return HeldOut(source, "all of it", found.train + found.test)
 
     def build(self, config: TranslationConfig, data: Parallel, *, steps: int) -> nn.Module:
         return Transformer(config.model, seed=config.seed)
-
-    def not_learned(self, data: Parallel) -> list[Pair]:
-        return data.train + data.test
 
     def evaluate(
         self, answerer: Translator, examples: Sequence[Pair], **options: Any
@@ -116,7 +169,7 @@ class Translation(TextTask[TranslationConfig, Parallel, Translator]):
         return few[:: max(len(few) // self.about.inspected, 1)][: self.about.inspected]
 
     def more(self, trained: Trained[TranslationConfig, Parallel]) -> dict[str, object]:
-        return {**super().more(trained), "example": trained.data.test[0].source}
+        return {"skipped": dict(trained.material.skipped), "example": trained.data.test[0].source}
 
 
 DEFINED = (Translation(),)

@@ -9,7 +9,6 @@ import numpy as np
 from vitreous.data.config import TargetKind
 from vitreous.data.dataset import ClassTargets, LabelTargets, NumberTargets, Targets, one_class
 from vitreous.errors import InputError, Param
-from vitreous.extensions import task_of_texts
 from vitreous.outside import finite_number, same_name
 
 Label = str | Mapping[str, float]  # one class, or the weights of several
@@ -72,15 +71,9 @@ def refuse_captions(labels: Sequence[str], where: str) -> None:
     if len(texts) < MANY or 2 * len(texts) <= len(labels):
         return
     if np.median([len(text.split()) for text in texts]) >= LONG:
-        task = task_of_texts()
-        learned = (
-            f"add {Param('task')} {task} to learn them (from a manifest: .csv, .tsv or .parquet), or "
-            if task
-            else ""
-        )
         raise InputError(
             f"{where} has {len(texts)} different texts as labels of {len(labels)} images, such as "
-            f"{min(texts)!r:.60}: {learned}write classes that many images have"
+            f"{min(texts)!r:.60}: write classes that many images have"
         )
 
 
