@@ -59,7 +59,7 @@ def few_labels(splits: Splits, count: int, seed: int) -> Splits:
     targets = splits.train.targets.strata()
     chosen = [rng.permutation(np.flatnonzero(targets == label))[:count] for label in np.unique(targets)]
     train = Subset(splits.train, np.sort(np.concatenate(chosen)))
-    return splits._replace(train=train, summary=summarize(train))
+    return splits._replace(train=train, summary=summarize(train)[0])
 
 
 def finished(path: Path, config: Callable[[], Any], splits: Splits, device: torch.device) -> Run[Any]:

@@ -30,6 +30,7 @@ from vitreous.api.features import embed
 from vitreous.api.model_source import resolve_model
 from vitreous.api.prediction import predict
 from vitreous.api.training import train
+from vitreous.data.config import PATH_COLUMNS
 from vitreous.errors import InputError
 
 
@@ -75,11 +76,17 @@ class ImageInput(BaseEstimator):  # type: ignore[misc]
 
 def is_images(X: object) -> bool:
     """Return whether X is images, and not a table of numbers."""
-    if isinstance(X, str | Path | Image.Image):
+    if isinstance(X, str | Path | Image.Image) or getattr(X, "ndim", 0) in (3, 4):
         return True
-    if isinstance(X, list | tuple) and len(X):
-        return isinstance(X[0], str | Path | Image.Image) or getattr(X[0], "ndim", 0) in (2, 3)
-    return getattr(X, "ndim", 0) in (3, 4)
+    if any(name in PATH_COLUMNS for name in getattr(X, "columns", ())):
+        return True
+    # Paths also are an array, a Series or a frame of one column; a table of numbers can be of objects.
+    texts = isinstance(X, list | tuple) or getattr(getattr(X, "dtype", None), "kind", "O") in "OU"
+    if not texts or not hasattr(X, "__len__"):
+        return False
+    rows = X if isinstance(X, list | tuple) else np.asarray(X).reshape(-1)
+    first = rows[0] if len(rows) else None
+    return isinstance(first, str | Path | Image.Image) or getattr(first, "ndim", 0) in (2, 3)
 
 
 @dataclass(eq=False, repr=False)

@@ -239,3 +239,9 @@ def test_a_stored_model_is_read_once_until_it_changes(
         file.replace(Path("stored") / file.name)
     assert answer(top=1) != first
     assert len(opened) == 3
+
+
+@pytest.mark.parametrize("first", [np.zeros((8, 8, 3), np.uint8), Image.new("L", (8, 8)), b"bytes"])
+def test_images_in_memory_are_not_mixed_with_paths(model: ViT, rows: list[str], first: Any) -> None:
+    with pytest.raises(vt.InputError, match="paths and images in memory are mixed"):
+        vt.predict(model, [first, rows[0]], progress=False)

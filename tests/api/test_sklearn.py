@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.typing import NDArray
 from PIL import Image
@@ -27,6 +29,25 @@ def test_features_in_a_pipeline(model: ViT, pixels: NDArray[np.uint8], labels: l
     images = [Image.fromarray(image) for image in pixels]
     assert pipeline.fit(images, labels).score(images, labels) > 0.9
     np.testing.assert_allclose(pipeline[0].transform(images), vt.embed(model, pixels).values, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        list,
+        np.array,
+        pd.Series,
+        lambda paths: np.array(paths)[:, None],
+        lambda paths: pd.Series(paths, dtype="string"),
+        lambda paths: pd.DataFrame({"path": paths, "age": range(len(paths))}),
+        lambda paths: pd.DataFrame({"photo": paths}),
+    ],
+)
+def test_paths_come_as_tables_have_them(model: ViT, photos: Path, given: Callable[[list[str]], Any]) -> None:
+    paths = [str(path) for path in sorted(photos.rglob("*.png"))[:2]]
+    rows = [paths[1], paths[0], paths[1]]
+    features = ViTFeatures(model).fit(given(rows)).transform(given(rows))
+    np.testing.assert_allclose(features, vt.embed(model, rows).values, atol=1e-5)
 
 
 def test_rows_of_a_table_are_images() -> None:

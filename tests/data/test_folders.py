@@ -151,6 +151,8 @@ def test_a_class_named_train_is_a_class(tmp_path, make):
     ("parts", "sentence"),
     [
         (("train", "val", "valid_set"), "two folders for one part, val/ and valid_set/"),
+        (("train", "val", "eval"), "eval/ and val/: keep one there; rename one to test/"),
+        (("train", "val", "eval", "test"), "eval/ and val/: keep one there$"),
         (("val", "Test"), "but no train/"),
         (("2023", "2024"), r"2023, 2024 all hold folders cat, dog: set data\.form\.nested=inner"),
     ],

@@ -105,12 +105,11 @@ def test_a_stream_gives_the_same_images(streamed, tmp_path):
 
 def test_a_stream_reads_each_row_group_once_in_an_epoch(streamed, monkeypatch):
     fetched = []
-    system = streamed.train.system
+    open_file = streamed.train.system.open
 
-    class Counting:
-        def open(self, *arguments):
-            fetched.append(arguments)
-            return system.open(*arguments)
+    def counting(*arguments):
+        fetched.append(arguments)
+        return open_file(*arguments)
 
     loader = image_loader(
         streamed.train,
@@ -122,7 +121,7 @@ def test_a_stream_reads_each_row_group_once_in_an_epoch(streamed, monkeypatch):
         config=DataConfig(reading={"in_memory": False}, form=HubForm(streaming=True)),
     )
     streamed.train.fetched.cache_clear()
-    streamed.train.system = Counting()
+    monkeypatch.setattr(streamed.train.system, "open", counting)
     first = [batch.indices for batch in loader.epoch(0)]
     assert sorted(index for batch in first for index in batch.tolist()) == list(range(60))
     assert len(fetched) == 20

@@ -1,13 +1,17 @@
 """Splits by group and time, and images that a CSV excludes."""
 
+import ast
 import csv
 import os
+from itertools import chain
+from pathlib import Path
 
 import pytest
 from PIL import ExifTags, Image
 
+import vitreous as vt
 from vitreous.data.config import DataConfig, SplitByName, SplitByTime
-from vitreous.data.dataset import named_parts
+from vitreous.data.dataset import Facts, named_parts
 from vitreous.data.held_out import data_notes, findings_of, read_split, write_split
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
@@ -134,3 +138,28 @@ def test_exclusions_that_cannot_be(tmp_path, make):
     table(file, [["path"], *[[str(path.relative_to(photos))] for path in photos.glob("*/*")]])
     with pytest.raises(InputError, match="excludes every image"):
         parts_of(photos, split=SplitByName(exclude=str(file)))
+
+
+def test_nothing_sets_what_an_image_dataset_knows():
+    """Whatever opens images returns them with what it has learned; it never changes those of another part."""
+    facts = {*Facts.__annotations__, "hashes", "listed"} - {"times"}  # which other things have, too
+    found = []
+    for path in (Path(vt.__file__).parent).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+            for each in chain.from_iterable(getattr(target, "elts", [target]) for target in targets):
+                if isinstance(each, ast.Attribute) and each.attr in facts:
+                    owner = ast.unparse(each.value)
+                    found += [] if owner == "self" else [f"{path}:{each.lineno}: {owner}.{each.attr}"]
+    assert found == []
+
+
+def test_parts_of_a_source_do_not_share_what_is_learned_of_one(tmp_path, make):
+    make(tmp_path / "train", count=6)
+    make(tmp_path / "test", count=4)
+    opened = open_data(str(tmp_path), DataConfig())
+    changed = opened.train.with_(findings=(), value_range=((0.0, 9.0),))
+    assert opened.train.value_range is None is opened.test.value_range
+    assert changed.value_range == ((0.0, 9.0),)
+    assert [each.known()[0] is opened.test.known()[0] for each in (changed, opened.train)] == [True, True]
+    assert [opened.train.start, opened.test.start] == [0, len(opened.train)]

@@ -132,7 +132,7 @@ def test_the_target_follows_the_share_of_flat_patches(spread, normalized):
     task = task_named("mae")
     config = task.rules(DataSummary(20, 2, 64, 64, 3, False))
     assert flat_share(images, config, config.model.patch_size) == pytest.approx(1 - normalized, abs=0.02)
-    chosen = task.fitted(config, summarize(images), images)
+    chosen = task.fitted(config, summarize(images)[0], images)
     assert chosen["pretraining"]["mae"]["normalize_pixels"] is normalized
     assert config.model.position.kind == "sincos-2d"
     assert config.augmentation.flip == (0.5, 0.0)
@@ -143,7 +143,7 @@ def test_flat_patches_are_counted_in_images_of_many_bands():
     pixels = np.clip(128 + 50 * rng.standard_normal((4, 64, 64, 5)), 0, 255).astype(np.uint8)
     pixels[:, :32] = 7
     images = ImageList(list(pixels))
-    summary = summarize(images)
+    summary, _ = summarize(images)
     assert summary.channels == 5
     config = task_named("mae").rules(summary)
     assert flat_share(images, config, config.model.patch_size) == pytest.approx(0.5, abs=0.02)

@@ -94,6 +94,10 @@ def test_a_single_class_is_an_error_for_every_command(tmp_path):
         (("cat,dog", "cat", "dog"), "label_separator=,"),
         (("cat; dog", "cat", "dog"), "label_separator=;"),
         (("['cat', 'dog']", "['cat']", "['dog']"), "cat|dog"),
+        (("['cat', 'dog']", "['elk']", "['dog']"), "cat|dog"),  # cat is never alone
+        (("cat;dog", "dog", "elk"), "label_separator=;"),
+        (("cat,dog", "cat,elk", "dog"), "label_separator=,"),
+        (("cat,dog", "cat,elk,dog", "elk"), "label_separator=,"),
         (("cat,dog", "bird", "cow"), None),  # names of their own, with a comma in one
         (("salt, sea", "sea", "lake"), None),
     ],

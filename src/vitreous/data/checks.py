@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -220,7 +220,18 @@ def label_findings(splits: Splits, counts: Mapping[str, int]) -> Iterator[Findin
     for separator in JOINED:
         joined = [name for name in classes if len(labels_in(name, separator)) > 1]
         singles = {part for name in classes for part in labels_in(name, separator) if name not in joined}
-        several = [name for name in joined if set(labels_in(name, separator)) <= singles]
+        counts_of = Counter(part for name in classes for part in set(labels_in(name, separator)))
+        repeated = {part for part, count in counts_of.items() if count > 1}
+        several = []
+        for name in joined:
+            parts = set(labels_in(name, separator))
+            # A comma may also be in one name ("salt, sea"); a semicolon seldom is, and a list never.
+            if separator == ",":
+                is_several = parts <= repeated and not singles.isdisjoint(parts)
+            else:
+                is_several = separator == LIST or not repeated.isdisjoint(parts)
+            if is_several:
+                several.append(name)
         if not several:
             continue
         if separator == LIST:

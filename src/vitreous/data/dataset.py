@@ -6,12 +6,13 @@ import hashlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, Self, TypedDict, TypeVar, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -227,12 +228,28 @@ class Grouping(Protocol):
     def groups(self) -> NDArray[np.int64]: ...
     @property
     def digests(self) -> list[str]: ...
-    def start_of(self, images: ImageDataset) -> int: ...
+
+
+class Facts(TypedDict, total=False):
+    """What is known of the images of a dataset besides themselves, and can be otherwise in a copy of it."""
+
+    targets: Targets
+    cache: Path | None
+    groups: NDArray[np.str_] | None
+    times: NDArray[np.float64] | None
+    likeness: Grouping | None
+    start: int
+    value_range: tuple[tuple[float, float], ...] | None
+    findings: tuple[Finding, ...]
+    excluded: tuple[ImageDataset, ...]
 
 
 class ImageDataset:
     """Images numbered from 0, each with a target. A source overrides `encoded`, or `held` if it holds
-    pixels."""
+    pixels.
+
+    A dataset does not change: what opens images learns more of them step by step, and returns them `with_`
+    it. So a part of a source never sees what was decided for another one."""
 
     targets: Targets
     source: str  # what its images are named after
@@ -243,6 +260,7 @@ class ImageDataset:
     groups: NDArray[np.str_] | None = None  # (N,) names of their groups, where the source has them
     times: NDArray[np.float64] | None = None  # (N,) when each was taken, where the source says it
     likeness: Grouping | None = None  # which images of the whole source are equal or look alike
+    start = 0  # the number that the first image has there
     listed = True  # False: they are composed when they are asked for
     # what becomes 0 and 255 of images of more than 8 bits, as measured
     value_range: tuple[tuple[float, float], ...] | None = None
@@ -251,6 +269,12 @@ class ImageDataset:
 
     def __len__(self) -> int:
         return len(self.targets)
+
+    def with_(self, **facts: Unpack[Facts]) -> Self:
+        """Return the same images with other facts about them."""
+        images = copy(self)
+        vars(images).update(facts)
+        return images
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -329,7 +353,7 @@ class ImageDataset:
         """Return what knows which images of the whole source are equal or alike, and the numbers that some of
         these images have there."""
         numbers = np.arange(len(self))[rows] if isinstance(rows, slice) else rows.astype(np.int64)
-        return self.likeness, numbers if self.likeness is None else self.likeness.start_of(self) + numbers
+        return self.likeness, self.start + numbers
 
     @property
     def grouped(self) -> bool:

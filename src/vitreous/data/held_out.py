@@ -113,8 +113,9 @@ def with_own_parts(
         for images in own.values():
             names += group_names(images, config)
     likeness = Likeness(own, names)
-    for images in own.values():
-        images.likeness = likeness
+    starts = dict(zip(own, likeness.images.starts.tolist(), strict=False))
+    own = {name: images.with_(likeness=likeness, start=starts[name]) for name, images in own.items()}
+    train = own["train"]
     if config.recorded_file:
         new = partial(part_of_new, own, config) if config.new_images else None
         return as_recorded(own, config.recorded_file, new)
@@ -198,8 +199,8 @@ def stored_parts(
         try:
             numbers = np.load(folder / name / f"{STORED[0]}.npy", mmap_mode="r")
             found = np.load(folder / name / f"{STORED[1]}.npy", mmap_mode="r")
-            parts.append(Subset(images, numbers, ClassTargets(found, targets.classes)))
-            parts[-1].cache = folder / name
+            part_targets = ClassTargets(found, targets.classes)
+            parts.append(Subset(images, numbers, part_targets).with_(cache=folder / name))
         except (OSError, ValueError):  # the cache cannot be written
             held = lowest_hashes(images, fraction, config, part) if held is None else held
             parts.append(Subset(images, np.flatnonzero(held if name == "held_out" else ~held)))
@@ -528,6 +529,9 @@ def as_recorded(
             renamed[row.digest] = row
 
     renames = renamed_classes(own, keys, rows, renamed)
+    own = {
+        home: images.with_(targets=recorded_names(images.targets, renames)) for home, images in own.items()
+    }
     classes = recorded_classes(own["train"].targets, rows)
     known = set(classes)
     seen: dict[str, list[str]] = {kind: [] for kind in ("new", "changed", "relabeled", "moved", "gone")}
@@ -561,16 +565,16 @@ def as_recorded(
     parts = []
     for part, indices in chosen.items():
         images = own[home_of(part, own)].subset(np.array(indices, dtype=np.int64))
-        reclassify(images, classes)
-        parts.append(images if indices else None)
+        parts.append(reclassified(images, classes) if indices else None)
     train, validation, test = parts
     assert train is not None
     if part_of:
         seen["added"] = seen.pop("new")
+    findings = list(train.findings)
     for kind, paths in seen.items():
-        train.findings += tuple(finding(f"{kind} images", paths, severity="warning"))
-    train.findings += tuple(finding("renamed class", (), len(renames), names=names, severity="warning"))
-    return train, validation, test
+        findings += finding(f"{kind} images", paths, severity="warning")
+    findings += finding("renamed class", (), len(renames), names=names, severity="warning")
+    return train.with_(findings=tuple(findings)), validation, test
 
 
 def renamed_classes(
@@ -579,8 +583,8 @@ def renamed_classes(
     rows: Mapping[str, SplitRow],
     by_digest: Mapping[str, SplitRow],
 ) -> dict[str, str]:
-    """Return the classes that have another name than a run has recorded, by the name that they have now, and
-    give their images that of the run. The digests tell: most images of a class that is gone are recognized,
+    """Return the recorded names of classes that have another one now, by the name that they have now. The
+    digests tell: most images of a class that is gone are recognized,
     and all of these have one class that is new.
 
     Args:
@@ -607,12 +611,17 @@ def renamed_classes(
             renames[new] = old
     if len(set(renames.values())) < len(renames):
         return {}  # a class that was divided
-    for images in own.values() if renames else ():
-        targets = images.targets
-        named = [renames.get(name, name) for name in targets.classes]
-        classes = tuple(sorted(named))
-        images.targets = targets.with_classes(classes, np.array([classes.index(name) for name in named]))
     return renames
+
+
+def recorded_names(targets: Targets, renames: Mapping[str, str]) -> Targets:
+    """Return targets whose classes have the names that a run has recorded. renames: these, by the present
+    ones."""
+    if not renames:
+        return targets
+    names = [renames.get(name, name) for name in targets.classes]
+    classes = tuple(sorted(names))
+    return targets.with_classes(classes, np.array([classes.index(name) for name in names]))
 
 
 def home_of(part: str, own: Mapping[str, ImageDataset]) -> str:
@@ -633,12 +642,13 @@ def recorded_classes(targets: Targets, rows: Mapping[str, SplitRow]) -> tuple[st
     return tuple(sorted([*classes, *missing]) if classes == sorted(classes) else [*classes, *missing])
 
 
-def reclassify(images: ImageDataset, classes: tuple[str, ...]) -> None:
-    """Number the targets of images by other classes, among which theirs are."""
-    if images.classes != classes:
-        place = {name: number for number, name in enumerate(classes)}
-        columns = np.array([place.get(name, -1) for name in images.classes])
-        images.targets = images.targets.with_classes(classes, columns)
+def reclassified(images: ImageDataset, classes: tuple[str, ...]) -> ImageDataset:
+    """Return images whose targets are numbered by other classes, among which theirs are."""
+    if images.classes == classes:
+        return images
+    place = {name: number for number, name in enumerate(classes)}
+    columns = np.array([place.get(name, -1) for name in images.classes])
+    return images.with_(targets=images.targets.with_classes(classes, columns))
 
 
 def without_excluded(
@@ -677,10 +687,13 @@ def without_excluded(
     rest = parts.pop("train")
     if not len(rest):
         raise InputError(f"{file} excludes every image to train on: keep some")
-    rest.excluded = tuple(left_out)
     count = sum(map(len, left_out))
-    rest.findings = (*rest.findings, *finding("excluded", (), count, file=file, severity="note"))
-    rest.findings += tuple(finding("not excluded", sorted(names - known), file=file, severity="warning"))
+    findings = (
+        *rest.findings,
+        *finding("excluded", (), count, file=file, severity="note"),
+        *finding("not excluded", sorted(names - known), file=file, severity="warning"),
+    )
+    rest = rest.with_(excluded=tuple(left_out), findings=findings)
     return rest, {part: images for part, images in parts.items() if len(images)}
 
 

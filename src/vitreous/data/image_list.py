@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import math
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -148,7 +149,8 @@ def column_of_paths(images: object) -> list[object] | None:
 
 def is_blank(path: object) -> bool:
     """Return whether a cell of a column of paths is empty: None, or what a library has for it (NaN, NA)."""
-    return path is None or type(path).__name__ in ("NAType", "NaTType") or path != path
+    missing = path is None or type(path).__name__ in ("NAType", "NaTType")
+    return missing or (isinstance(path, float) and math.isnan(path))
 
 
 @runtime_checkable

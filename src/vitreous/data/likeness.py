@@ -426,11 +426,6 @@ class Likeness:
         """Whether any image is in a group with another."""
         return bool(len(self.names) or (self.comparable and (len(self.equal) or len(self.alike))))
 
-    def start_of(self, images: ImageDataset) -> int:
-        """Return the number of the first image of a part."""
-        parts = enumerate(self.images.parts.values())
-        return int(self.images.starts[next(number for number, part in parts if part is images)])
-
 
 def likeness_of(images: Numbered) -> tuple[Likeness, NDArray[np.int64]]:
     """Return what knows which of some images are equal or alike, and the numbers that they have there. It is

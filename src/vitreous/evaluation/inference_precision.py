@@ -58,8 +58,7 @@ def automatic_precision(
     """
     if wanted != "auto" or weights_type(model) != torch.float32:
         return answering_precision(wanted, device, model)
-    comparable = isinstance(model, ViT | BiT) and outputs_of(model) != "number"
-    if not comparable or pick_precision("auto", device, getattr(model.config, "width", WIDE)) == "fp32":
+    if not isinstance(model, ViT | BiT) or outputs_of(model) == "number":
         return "fp32"
     record = None if folder is None else folder / AGREED
     known: dict[str, Any] = {}
@@ -67,7 +66,9 @@ def automatic_precision(
         with suppress(OSError, ValueError):
             known = json.loads(read_text(record))
     few = images is None or len(images) < WORTH
-    if few and not known:
+    # A few images without a comparison need no answer to what is faster, which itself takes a while.
+    unknown = few and not known
+    if unknown or pick_precision("auto", device, getattr(model.config, "width", WIDE)) == "fp32":
         return "fp32"
     weights = sum(float(each.detach().double().sum()) for each in model.parameters())  # differ by training
     here = {"device": str(device), "torch": torch.__version__, "weights": f"{weights:.12g}"}

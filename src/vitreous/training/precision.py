@@ -59,8 +59,8 @@ def pick_precision(wanted: Precision | Literal["auto"], device: torch.device, wi
         return wanted
     if device.type == "cuda":  # it has instructions for them
         faster = torch.cuda.get_device_capability(device) >= FIRST_BF16
-    else:  # a product was, the first time that this is asked
-        faster = time_of_bf16() < FASTER and (device.type != "cpu" or width >= WIDE)
+    else:  # a product was, the first time that this is asked of a model that could gain from it
+        faster = (device.type != "cpu" or width >= WIDE) and time_of_bf16() < FASTER
     return "bf16" if faster else "fp32"
 
 

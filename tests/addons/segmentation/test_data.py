@@ -13,6 +13,7 @@ from PIL import Image
 from vitreous.addons.segmentation.digit_pages import open_digit_pages
 from vitreous.addons.segmentation.folders import open_masked
 from vitreous.addons.segmentation.masked import MaskReader, colored, mask_image, palette
+from vitreous.addons.segmentation.task import masks_config
 from vitreous.data.config import AugmentationConfig, DataConfig, RandomResizedCropConfig
 from vitreous.data.image_samples import evaluation_loader, image_loader
 from vitreous.errors import InputError
@@ -166,6 +167,17 @@ def test_masks_of_sixteen_bits_are_read(tmp_path):
     Image.fromarray(mask.astype(np.uint16) + 300).save(path)
     with pytest.raises(InputError, match="has the value 300, but there are 255 classes"):
         open_masked(str(tmp_path), DataConfig())
+
+
+def test_images_of_twelve_bits_keep_their_levels(tmp_path):
+    rng = np.random.default_rng(0)
+    for number in range(8):
+        for folder, values in (("images", rng.integers(0, 4096, (24, 20))), ("masks", np.eye(24, 20))):
+            (tmp_path / folder).mkdir(exist_ok=True)
+            dtype = np.uint16 if folder == "images" else np.uint8
+            Image.fromarray(values.astype(dtype)).save(tmp_path / folder / f"{number}.png")
+    data = open_masked(str(tmp_path), DataConfig())
+    assert masks_config(data).preprocessing.value_range == ((0.0, 4095.0),)
 
 
 def test_a_models_classes_must_be_the_datas(tmp_path):

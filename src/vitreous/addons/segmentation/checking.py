@@ -62,7 +62,7 @@ def check_masks(source: str, *, workers: int | None = None) -> DataReport:
             number.setdefault(mask, len(number))
     for name, images in good.items():  # those with equal masks have the same label
         numbers = np.array([number[mask] for mask in pairs[name].masks], dtype=np.int64)
-        images.targets = ClassTargets(numbers, tuple(map(str, number.values())))
+        good[name] = images.with_(targets=ClassTargets(numbers, tuple(map(str, number.values()))))
     seen = survey_images(good, workers=workers)._replace(bad=bad)
     pixels = np.concatenate([each.pixels for each in pairs.values()])
     present = np.flatnonzero(pixels.sum(axis=0)[:IGNORED])

@@ -27,6 +27,7 @@ from vitreous.data.dataset import ClassTargets
 from vitreous.data.files import EXTENSIONS, file_digest, read_file
 from vitreous.data.held_out import PARTS, with_own_parts
 from vitreous.data.image_list import images_below
+from vitreous.data.sources import summarize
 from vitreous.data.workers import in_threads
 from vitreous.errors import InputError
 from vitreous.models.preprocessing import Preprocessing
@@ -111,7 +112,12 @@ def open_masked(spec: str, config: DataConfig, *, classes: tuple[str, ...] | Non
     files = {part: MaskedFiles(root, pairs, legend) for part, pairs in parts.items()}
     height, width, _ = np.median(sizes, axis=0).round().astype(int).tolist()
     channels = max(channels for _, _, channels in sizes)
-    return MaskSplits(*split_masked(files, config, where=str(root)), str(root), (height, width), channels)
+    train, validation, test = split_masked(files, config, where=str(root))
+    summary, found = summarize(train)
+    return MaskSplits(
+        train.with_(findings=(*train.findings, *found)),
+        *(validation, test, str(root), (height, width), channels, summary.value_range),
+    )
 
 
 def existing_folder(spec: str) -> Path:

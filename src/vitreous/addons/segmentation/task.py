@@ -41,7 +41,7 @@ from vitreous.models.config_parts import setting
 from vitreous.models.preprocessing import ImagePreparation, Preparation
 from vitreous.models.stored import upright
 from vitreous.results import percent
-from vitreous.tasks.images import OPENING, READING, TRAINING, ImageTask
+from vitreous.tasks.images import OPENING, READING, TRAINING, ImageTask, measured
 from vitreous.tasks.recipe_choice import Choice, Reason, packaged_config
 from vitreous.tasks.task import IMAGES, About, Card, Trained, Tree, module_of
 from vitreous.training.config import RunConfig, TrainingConfig, length_of
@@ -104,6 +104,7 @@ def masks_config(data: MaskSplits) -> SegmentationConfig:
     training = {"length": length_of(epochs=epochs), "batch_size": min(16, max(images // 4, 1))}
     shown = {"mean": (0.5,), "std": (0.25,)} if data.channels == 1 else {}
     settings = {"source": data.name, "model": model, "preprocessing": shown, "training": training}
+    settings = merged(settings, measured(data.summary))
     return packaged_config(SegmentationConfig, RECIPES / "masks.toml", settings)
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from vitreous.data.config import BUNDLED, MANIFESTS, DataConfig, TargetKind
 from vitreous.data.dataset import DataSummary, ImageDataset, LabelTargets, Parts, Splits
-from vitreous.data.findings import finding
+from vitreous.data.findings import Finding, finding
 from vitreous.data.held_out import split
 from vitreous.data.sources.folders import open_folder
 from vitreous.data.workers import in_threads
@@ -76,11 +76,11 @@ def open_data(spec: object, config: DataConfig, targets: TargetKind = "classes")
     else:
         name = type(spec).__name__
         parts = objects.open_objects(spec, config, targets)
-    summary = summarize(parts[0])
-    for part in parts:
-        if part is not None:
-            part.value_range = summary.value_range
-    return Splits(*parts, name, summary)
+    train, *others = parts
+    summary, found = summarize(train)
+    train = train.with_(findings=(*train.findings, *found), value_range=summary.value_range)
+    validation, test = (part and part.with_(value_range=summary.value_range) for part in others)
+    return Splits(train, validation, test, name, summary)
 
 
 def path_spec(path: Path) -> str:
@@ -168,8 +168,9 @@ def open_spec(spec: str, config: DataConfig, targets: TargetKind) -> Parts:
     raise InputError(f"there is no {spec}{hint}: DATA is {FORMS}")
 
 
-def summarize(train: ImageDataset) -> DataSummary:
-    """Return what a recipe is chosen from, as a sample of the images shows it."""
+def summarize(train: ImageDataset) -> tuple[DataSummary, list[Finding]]:
+    """Return what a recipe is chosen from, as a sample of the images shows it, and what the user should know
+    of it."""
     sizes: list[tuple[int, int]] = []
     bands: list[int] = []
     wide: dict[str, NDArray[np.number]] = {}  # of images of more than 8 bits some pixels, (n, bands), by name
@@ -209,8 +210,7 @@ def summarize(train: ImageDataset) -> DataSummary:
 
     lost = [name for name, values in of_bands.items() if loses_levels(values, value_range)]
     ranges = ", ".join(f"{low:g} to {high:g}" for low, high in value_range or ())
-    train.findings = (*train.findings, *finding("levels", lost, range=ranges, severity="warning"))
-    return DataSummary(
+    summary = DataSummary(
         images=len(train),
         classes=len(train.classes),
         height=height,
@@ -220,6 +220,7 @@ def summarize(train: ImageDataset) -> DataSummary:
         value_range=value_range,
         statistics=statistics,
     )
+    return summary, list(finding("levels", lost, range=ranges, severity="warning"))
 
 
 def any_colored(images: ImageDataset) -> bool:

@@ -207,7 +207,7 @@ def open_folder(root: Path, config: DataConfig) -> Parts:
         if part != "train":
             held_out[part] = class_folder(root / name, config, part=name, classes=train.classes)
     beside = [str(root / name) for name in subfolders(root) if name not in parts.values()]
-    train.findings = (*train.findings, *finding("beside", beside, severity="warning"))
+    train = train.with_(findings=(*train.findings, *finding("beside", beside, severity="warning")))
     return with_own_parts(train, held_out, config, where=str(root))
 
 
@@ -221,7 +221,11 @@ def part_folders(root: Path) -> dict[str, str]:
         if part is None:
             continue
         if part in found:
-            raise InputError(f"{root} has two folders for one part, {found[part]}/ and {name}/: keep one")
+            test = all(part_called(each) != "test" for each in names)
+            other = "; rename one to test/ if it is the test set" if test else ""
+            raise InputError(
+                f"{root} has two folders for one part, {found[part]}/ and {name}/: keep one there{other}"
+            )
         found[part] = name
     only_parts = len(found) == len(names)
     if "train" not in found:
@@ -287,8 +291,7 @@ def class_folder(
     numbers = np.array([place.get(label, -1) for label in labels], dtype=np.int64)
     targets = ClassTargets(np.repeat(numbers, index.counts), classes)
     images = FileImages(root, index.paths, targets, part=f"{part}/" if part else "")
-    images.findings = tuple(folder_findings(root, index.skipped, found, empty, links))
-    return images
+    return images.with_(findings=tuple(folder_findings(root, index.skipped, found, empty, links)))
 
 
 def without_links(root: Path, names: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:

@@ -113,11 +113,11 @@ def open_manifest(
         read = partial(manifest_labels, rows, separator, path)
         targets = classes_if_any(read, len(rows.paths), labels)
     images = FileImages(path.parent, path_array(rows.paths), targets)
-    images.findings = rows.findings
-    if rows.groups:
-        images.groups = np.array(rows.groups)
-    if rows.times:
-        images.times = read_times(rows, path)
+    images = images.with_(
+        findings=rows.findings,
+        groups=np.array(rows.groups) if rows.groups else None,
+        times=read_times(rows, path) if rows.times else None,
+    )
     if not rows.splits:
         return split(images, config)
     return by_name(images, rows.splits, config, where=str(path))

@@ -109,8 +109,7 @@ def open_shards(spec: str, config: DataConfig, targets: TargetKind = "classes") 
         classes = index.targets.classes
         in_order = shards[0].remote or config.settings_of(ShardsForm).streaming
         images = ShardImages(by_part[part], index, reading.cache_bytes, in_order=in_order)
-        images.cache = cache
-        found[PARTS.get(part, part)] = images
+        found[PARTS.get(part, part)] = images.with_(cache=cache)
     train = found.pop("train")
     return with_own_parts(train, found, config, where=spec) if len(by_part) > 1 else split(train, config)
 

@@ -95,7 +95,9 @@ def open_unlabeled(source: str, data: DataConfig) -> Splits:
         raise InputError(f"{folder} holds no images")
     images = FileImages(folder, paths, one_class(len(paths), "image"))
     train, validation, test = split(images, data)
-    return Splits(train, validation, test, source, summarize(train))
+    summary, findings = summarize(train)
+    train = train.with_(findings=(*train.findings, *findings))
+    return Splits(train, validation, test, source, summary)
 
 
 @dataclass(frozen=True, kw_only=True)
