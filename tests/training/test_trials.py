@@ -359,7 +359,7 @@ def test_a_model_below_its_baseline_is_said_before_its_numbers(capsys: pytest.Ca
 
     class Below:
         task, evaluation, seconds, waiting, train_count, parameters = "classification", None, 1.0, 0.0, 1, 1
-        bad, report, more = (), None, dict[str, Any]()
+        bad, report, more, candidates = (), None, dict[str, Any](), ()
         run = type("Folder", (), {"path": Path("nowhere")})
         findings = tuple(
             below_baseline(
@@ -444,6 +444,7 @@ def weights(run: Path) -> dict[str, torch.Tensor]:
     return vt.load(run).state_dict()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("wins", "at"), [("an SVM", "a step"), ("a head", "fine-tuned")])
 def test_a_run_that_was_killed_ends_as_one_that_was_not(wins: str, at: str, tmp_path: Path) -> None:
     """While its network learns, and while candidates are compared: the same candidates, the same model."""
@@ -481,10 +482,12 @@ def longer_run_is_compared_again(run: vt.Run, data: Path) -> None:
     assert type(longer.resume(steps=6, progress=False).model).__name__ == "ViT"
 
 
-def test_the_first_of_the_table_is_what_answers(tmp_path: Path) -> None:
+def test_the_first_of_the_table_is_what_answers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Here an SVM on edges, which nothing that is trained for two steps can beat: predict, evaluate, embed,
     load and export answer with it, and the report speaks of it."""
-    data, out = draw(tmp_path / "photos", 30, gray=True), tmp_path / "run"
+    data, out = draw(tmp_path / "photos", 12, gray=True), tmp_path / "run"
     for path in data.rglob("*.png"):
         Image.open(path).resize((28, 28)).save(path)
     run = vt.train(data, out=out, settings={"training": {"length": "2 steps"}}, offline=True, progress=False)
@@ -492,6 +495,10 @@ def test_the_first_of_the_table_is_what_answers(tmp_path: Path) -> None:
     assert rows[0]["score"] == max(each["score"] for each in rows)
     report = (out / "report.html").read_text(encoding="utf-8")
     assert "Accuracy in training" not in report, "that of a network which does not answer"
+    assert f"The model answers by {run.result.title}, the best of {len(rows)} candidates." in report
+    assert str(vt.describe(out)).startswith("The model answers by ")
+    print_result(run.result)
+    assert f"the model answers by {run.result.title}, the best of" in capsys.readouterr().out
     model = vt.load(out)
     assert type(model).__name__ == "Ensemble"
     assert vt.evaluate(out, progress=False).metrics == run.evaluation.metrics, "the same numbers"

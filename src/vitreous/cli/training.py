@@ -108,6 +108,13 @@ def print_result(result: RunResult) -> None:
         print(f"{word(each.severity)}: {each.sentence}")
     if result.evaluation:
         print_metrics(result.evaluation, result.more.get("baselines", ()))
+    if result.candidates:
+        count = len(result.candidates)
+        print(
+            said(
+                "the model answers by {name}, the best of {count} candidates", name=result.title, count=count
+            )
+        )
     if "objective" in result.more:
         print(
             said(

@@ -68,12 +68,14 @@ class Stage:
 @dataclass(frozen=True)
 class Description(Result):
     """The stages of a model, and what it costs. `sequence` is the number of tokens and their width; `memory`
-    is that of `batch_size` images, everything else that of one."""
+    is that of `batch_size` images, everything else that of one; `answers` says by which methods an ensemble
+    answers."""
 
     stages: tuple[Stage, ...]
     memory: Memory
     sequence: tuple[int, int]
     batch_size: int = 1
+    answers: str = ""
 
     @property
     def parameters(self) -> int:
@@ -126,8 +128,9 @@ class Description(Result):
             ("activations", byte_size(memory.working), byte_size(memory.activations)),
             ("total", byte_size(memory.inference), byte_size(memory.training)),
         ]
+        answers = f"The model answers by {self.answers}.\n\n" if self.answers else ""
         return (
-            f"{text_table(headers, [*stages, total], words=3)}\n\n"
+            f"{answers}{text_table(headers, [*stages, total], words=3)}\n\n"
             f"{si(self.parameters)} parameters, {si(self.macs)}MACs for one image, counted as fvcore does "
             "(five for\neach number of a normalization). Equations: arXiv 2010.11929, others named.\n\n"
             f"{text_table((f'memory, fp32, {images}', 'inference', 'training'), sizes)}\n"
@@ -149,13 +152,14 @@ def describe(model: nn.Module | Config, *, batch_size: int = 1) -> Description:
     memory = memory_of(shapes, example_inputs(shapes.config, batch_size))
     stages = [*image, *StageRecorder(shapes.eval().requires_grad_(False)).run(inputs)]
     config = getattr(shapes.config, "encoder", shapes.config)  # inside a model around one
+    answers = ""
     if isinstance(config, BiTConfig):  # the cells of the last feature map
         sequence = math.prod(config.grid), config.output_widths[-1]
     elif isinstance(config, EnsembleConfig):  # without tokens
-        sequence = 1, config.feature_width
+        sequence, answers = (1, config.feature_width), config.title
     else:
         sequence = config.sequence_length, config.width
-    return Description(tuple(stages), memory, sequence, batch_size)
+    return Description(tuple(stages), memory, sequence, batch_size, answers)
 
 
 def on_meta(model: nn.Module | Config) -> Any:

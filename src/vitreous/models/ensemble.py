@@ -109,7 +109,7 @@ class EnsembleConfig(Config):
     def title(self) -> str:
         """What it is, in words."""
         names = {"kernel": "an SVM", "linear": "a linear map", "neighbors": "nearest neighbors"}
-        sees = {"gradients": "HOG and color", "network": "features of a network"}
+        sees = {"gradients": "HOG and color", "network": "the features of a network"}
         parts: list[str] = []
         for each in self.members:
             kind = each.features.kind

@@ -12,6 +12,7 @@ from typing import Any
 from vitreous import __version__
 from vitreous.checkpoints.model_card import origin_facts
 from vitreous.data.findings import Finding
+from vitreous.evaluation.measures import candidate_title
 from vitreous.evaluation.result import Evaluation, failures
 from vitreous.outside import read_text
 from vitreous.tasks.task import Card
@@ -40,6 +41,16 @@ class RunResult:
     report: Path | None
     more: Mapping[str, Any] = field(default_factory=dict)  # what else the task has to say
     findings: Sequence[Finding] = ()  # what may keep the model from being good
+
+    @property
+    def candidates(self) -> Sequence[Mapping[str, Any]]:
+        """The rows of the candidates that were compared, the best first."""
+        return self.more.get("candidates", ())
+
+    @property
+    def title(self) -> str:
+        """The candidate that answers, in words."""
+        return candidate_title(self.candidates[0]) if self.candidates else ""
 
     def to_json(self) -> dict[str, object]:
         measured: dict[str, Any] = {"task": self.task, "metrics": {}, "count": 0, "failed": []}

@@ -646,7 +646,9 @@ def last_comparison(
             table.add([training.part], outputs, seconds=trained.seconds)
             add_means(table)
         found = table.best
-        table.candidates += [each for each in short if each.trial.name != training.name]
+        for each in short:  # but none ahead of what answers, as its network is not there any more
+            if each.trial.name != training.name and (found is None or each.trial.merit <= found.trial.merit):
+                table.candidates.append(each)
         return found
     able = [each for each in table.ranked() if not each.learns or (learned and of_training(each, training))]
     return next(iter(able), None)

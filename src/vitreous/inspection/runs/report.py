@@ -20,6 +20,7 @@ from vitreous.data.image_samples import ContactSheet
 from vitreous.data.workers import worker_count
 from vitreous.evaluation.classical import Baseline
 from vitreous.evaluation.classification import ClassificationEvaluation, MultiLabelEvaluation
+from vitreous.evaluation.measures import candidate_title
 from vitreous.evaluation.result import Evaluation
 from vitreous.extensions import contributed
 from vitreous.inspection.images import rgb
@@ -81,10 +82,19 @@ def write_run_report(
         title=phrase("titles.run", name=run.name),
         run=run.name,
         kind=kind,
-        lead=lead or f"{model_summary(model)}.",
+        lead=lead or lead_of(model, candidates),
         beside=beside,
         **{**head, "facts": head["facts"] | dict(facts or {})},
     )
+
+
+def lead_of(model: Model, candidates: Sequence[Mapping[str, Any]]) -> str:
+    """Return the model in a line, after the candidate that it is, where some were compared."""
+    line = f"{model_summary(model)}."
+    if not candidates:
+        return line
+    chosen = phrase("head.answers", name=candidate_title(candidates[0]), count=len(candidates))
+    return f"{chosen} {line}"
 
 
 def write_training_report(
