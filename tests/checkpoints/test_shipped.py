@@ -13,13 +13,13 @@ from PIL import Image
 
 import vitreous as vt
 from vitreous.addons.studies.formulas import draw_formula
-from vitreous.checkpoints import installed_encoders
+from vitreous.checkpoints import hub_encoders, installed_encoders
 from vitreous.checkpoints.files import read_json
 from vitreous.checkpoints.native_writing import save_native, write_json
 from vitreous.checkpoints.runs import read_tree
 from vitreous.cli import run
 from vitreous.models.config import Origin
-from vitreous.tasks import task_named, trials
+from vitreous.tasks import task_named
 from vitreous.tasks.openness import TRY, is_open
 from vitreous.training.initial_model import starting_model
 
@@ -128,7 +128,7 @@ def test_a_checkpoint_is_tried_beside_what_would_be_begun_with_otherwise(
     photos: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that is damaged is left out, and said."""
-    monkeypatch.setattr(trials, "installed_encoder_names", list)
+    monkeypatch.setattr(hub_encoders, "installed_encoder_names", list)
     damaged, own = vt.load("vitreous:tiny"), str(tmp_path / "own")
     torch.nn.init.constant_(damaged.blocks[0].mlp.contract.weight, float("nan"))  # type: ignore[arg-type, union-attr]
     save_native(damaged, own)

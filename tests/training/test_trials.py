@@ -45,7 +45,7 @@ CPU = torch.device("cpu")
 @pytest.fixture(autouse=True)
 def _small_encoders(monkeypatch: pytest.MonkeyPatch) -> None:
     """No encoder of photographs, whose features take seconds."""
-    monkeypatch.setattr(trials, "installed_encoder_names", list)
+    monkeypatch.setattr(hub_encoders, "installed_encoder_names", list)
 
 
 def draw(folder: Path, count: int, *, arrows: bool = False, gray: bool = False) -> Path:
@@ -482,9 +482,7 @@ def longer_run_is_compared_again(run: vt.Run, data: Path) -> None:
     assert type(longer.resume(steps=6, progress=False).model).__name__ == "ViT"
 
 
-def test_the_first_of_the_table_is_what_answers(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_first_of_the_table_is_what_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Here an SVM on edges, which nothing that is trained for two steps can beat: predict, evaluate, embed,
     load and export answer with it, and the report speaks of it."""
     data, out = draw(tmp_path / "photos", 12, gray=True), tmp_path / "run"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard, runtime_c
 from rich.console import Console
 from rich.progress import Progress
 
+from vitreous.checkpoints.hub_encoders import BEST, best_encoder
 from vitreous.errors import InputError, Param
 from vitreous.models.settings import set_leaf
 from vitreous.outside import local_path, read_text
@@ -101,7 +102,10 @@ def is_fresh(model: object) -> TypeGuard[str]:
 
 
 def path_of_run(model: ModelLike) -> str | Path | HasModel | nn.Module:
-    """Return the path of a `Run`; anything else as it is."""
+    """Return the path of a `Run`, and the name of the encoder that `vitreous:best` means; anything else as it
+    is."""
+    if isinstance(model, str) and model == BEST:
+        return best_encoder()
     return model.path if isinstance(model, RunLike) else model
 
 

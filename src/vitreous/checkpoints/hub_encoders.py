@@ -1,5 +1,6 @@
-"""A pre-trained encoder for images of any kind: one in the Hugging Face hub's cache on this machine, or a
-small open one of the hub, if it can be reached within a few seconds."""
+"""Pre-trained encoders for images of any kind that can be had: one in the Hugging Face hub's cache on this
+machine, a small open one of the hub, if it can be reached within a few seconds, and those that need no
+download."""
 
 from __future__ import annotations
 
@@ -8,8 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from vitreous.checkpoints.installed_encoders import encoder_names, installed_encoder_names
 from vitreous.errors import is_installed
-from vitreous.outside import read_text
+from vitreous.outside import BUNDLED, read_text
 
 # From the best features to the fewest bytes, each under Apache-2.0.
 OPEN_ENCODERS = (
@@ -20,6 +22,9 @@ OPEN_ENCODERS = (
 KINDS = {"dinov2", "dinov2_with_registers", "dinov3_vit", "vit", "deit", "ijepa", "siglip_vision_model"}
 LARGEST = 400 * 10**6  # bytes: of a larger one, features would take longer than what they are for
 PATIENCE = 3.0  # seconds, in which the hub must answer
+
+
+BEST = f"{BUNDLED}best"  # the name of the first encoder at hand
 
 
 class Encoder(NamedTuple):
@@ -81,3 +86,19 @@ def reachable_encoder() -> Encoder | None:
         f"{sum(sizes) / 1e6:.0f} MB, license {license_of}, downloaded from the Hugging Face hub; --offline "
         "never asks it",
     )
+
+
+def encoders_at_hand(*, offline: bool) -> Iterator[Encoder]:
+    """Yield pre-trained encoders, the best first; the hub is asked where none before suited."""
+    yield from cached_encoders()
+    if not offline and (found := reachable_encoder()):
+        yield found
+    for name in installed_encoder_names():
+        yield Encoder(name, "comes with a package that is installed")
+    for name in encoder_names():
+        yield Encoder(name, "comes with vitreous")
+
+
+def best_encoder() -> str:
+    """Return the name of the best encoder that needs no download: what `vitreous:best` means."""
+    return next(encoders_at_hand(offline=True)).name

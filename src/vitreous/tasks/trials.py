@@ -5,7 +5,7 @@ a program before the training: it takes a plan, and returns one."""
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from shlex import quote
@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from vitreous.checkpoints.hub_encoders import Encoder, cached_encoders, reachable_encoder
-from vitreous.checkpoints.installed_encoders import encoder_names, installed_encoder_names
+from vitreous.checkpoints.hub_encoders import encoders_at_hand
+from vitreous.checkpoints.installed_encoders import INSTALLED_ENCODERS
 from vitreous.data.dataset import Splits
 from vitreous.errors import InputError, Param, check_utf8
 from vitreous.evaluation.calibration import write_best_thresholds
@@ -244,7 +244,7 @@ def compare(trials: Trials) -> tuple[Training, tuple[str, ...]]:
         offline = bool(trials.options.get("offline"))
         encoders += filter(None, [encoder_at_hand(task, data, settings, tell, offline=offline)])
     for name in reversed(encoders):
-        if name in installed_encoder_names():
+        if name in INSTALLED_ENCODERS:
             trials.add_photos(name)
             trainings.insert(0, trials.tuned_photos(name))
             continue
@@ -500,7 +500,7 @@ def encoder_at_hand(
 ) -> str | None:
     """Return the best pre-trained encoder that can be had and suits the data: one in the hub's cache, a small
     open one of the hub, or the one that comes with the package."""
-    for encoder in encoders(offline=offline):
+    for encoder in encoders_at_hand(offline=offline):
         try:
             if scheme_of(encoder.name) == "hf":
                 tell(said("encoder: {name} ({about})", name=encoder.name, about=encoder.about))
@@ -510,17 +510,6 @@ def encoder_at_hand(
             continue
         return encoder.name
     return None
-
-
-def encoders(*, offline: bool) -> Iterator[Encoder]:
-    """Yield pre-trained encoders, the best first; the hub is asked where none before suited."""
-    yield from cached_encoders()
-    if not offline and (found := reachable_encoder()):
-        yield found
-    for name in installed_encoder_names():
-        yield Encoder(name, "comes with a package that is installed")
-    for name in encoder_names():
-        yield Encoder(name, "comes with vitreous")
 
 
 def shortened(config: RunConfig, share: float) -> RunConfig:
