@@ -64,9 +64,8 @@ def test_shape_and_color_tell_classes_apart_and_noise_does_not() -> None:
     classes = ("a", "b", "c", "d")
     data = splits(ArrayImages(pixels, targets, classes, name="made"), test=80)
     fitted = fit_classical(data)
-    assert fitted.best is not None
-    assert fitted.best.method.name == "SVM on HOG and color"
-    assert fitted.problem.measures.of(fitted.best.answers, fitted.learned.truth) > 0.95
+    assert fitted.methods[0].method.name == "SVM on HOG and color"
+    assert fitted.problem.measures.of(fitted.methods[0].answers, fitted.learned.truth) > 0.95
     assert fitted.baselines(data.test)[0].accuracy > 0.95
     null = splits(ArrayImages(pixels, rng.permutation(targets), classes, name="made"), test=80)
     assert fit_classical(null).baselines(null.test)[0].accuracy < 0.5

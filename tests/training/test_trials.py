@@ -228,6 +228,14 @@ def test_the_mean_of_two_is_chosen_where_it_is_better() -> None:
     )
 
 
+def test_nothing_is_trained_where_nothing_is_left_to_gain(monkeypatch: pytest.MonkeyPatch) -> None:
+    right, wrong = [1.0] * 5 + [-1.0] * 5, [1.0] * 10
+    assert table_of(descriptor=right, network=wrong).is_solved
+    assert not table_of(descriptor=wrong, network=right).is_solved, "it is the network that is trained"
+    monkeypatch.setattr("vitreous.tasks.candidates.FEWEST", 10_000)
+    assert not table_of(descriptor=right).is_solved, "of a few images"
+
+
 def test_what_is_behind_by_chance_is_not_lost() -> None:
     table = table_of(descriptor=[1.0] * 5 + [-1.0] * 5, network=[-1.0] * 5 + [1.0] * 5, frozen=[1.0] * 10)
     by_name: dict[str, Candidate] = {each.trial.name: each for each in table.candidates}

@@ -623,12 +623,6 @@ class Classical(NamedTuple):
     learned: Learned
     problem: Problem
 
-    @property
-    def best(self) -> Fitted | None:
-        """Return the method of the highest cross-fitted score."""
-        measures = self.problem.measures
-        return max(self.methods, key=lambda each: measures.of(each.answers, self.learned.truth), default=None)
-
     def baselines(self, held_out: ImageDataset) -> tuple[Baseline, ...]:
         """Evaluate the methods, and the answer that knows no image, on images that none of them was fitted
         on."""

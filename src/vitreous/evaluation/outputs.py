@@ -24,7 +24,7 @@ from vitreous.errors import InputError, utf8_name
 from vitreous.extensions import outputs_of
 from vitreous.models.model import Runnable, modes_restored
 from vitreous.models.preprocessing import Preprocessing
-from vitreous.models.stored import BadImage, Stored
+from vitreous.models.stored import BadImage
 from vitreous.outside import same_name
 from vitreous.training.distributed import ALONE, World
 
@@ -219,23 +219,6 @@ def class_labels(model: Runnable | AveragedViews, images: ImageDataset) -> tuple
             "data as the model does"
         )
     return tuple(model.labels)
-
-
-def image_batches(
-    images: ImageDataset, batch_size: int, failed: dict[str, str], world: World = ALONE
-) -> Iterator[list[tuple[int, Stored]]]:
-    """Yield decoded images with their numbers, this process's batches; `failed` takes what cannot be read."""
-    for start in range(world.rank * batch_size, len(images), world.size * batch_size):
-        some = []
-        for row in range(start, min(start + batch_size, len(images))):
-            try:
-                image = images.opened(row)
-                image.check()
-                some.append((row, image))
-            except BadImage as bad:
-                failed[bad.name] = bad.reason
-        if some:
-            yield some
 
 
 def image_rows(model: Any, images: ImageDataset, **options: Any) -> Iterator[ImageRows]:

@@ -257,6 +257,13 @@ class Table:
         """Return the first of the table."""
         return next(iter(self.ranked()), None)
 
+    @property
+    def is_solved(self) -> bool:
+        """Whether a method without steps answers all images correctly, and they are many: a training can gain
+        nothing that is seen."""
+        able = [each for each in self.candidates if not each.learns and each.trial.score >= 1]
+        return bool(able) and len(self.images) >= FEWEST
+
     def rows(self) -> list[Trial]:
         """Return the table: the candidates, the best first, and the answer that knows no image."""
         return [*(each.trial for each in self.ranked()), *([self.reference] if self.reference else [])]

@@ -269,7 +269,8 @@ def compare(trials: Trials) -> tuple[Training, tuple[str, ...]]:
         trainings = [*trainings[:-1], *small]
     elif side >= limit("detailed") and has_validation(data):
         trainings.append(Training("from scratch at 128x128", "finer", settings={"model": FINER}))
-    if len(trainings) > 1 or not table.held_out or (table.best and not is_small):
+    is_needed = len(trainings) > 1 or not table.held_out or bool(table.best and not is_small)
+    if is_needed and (trials.asked or not table.is_solved):
         for training in trainings:
             if training.name in table.names:  # before it was interrupted
                 continue
@@ -465,6 +466,11 @@ class Trials:
                     score=ahead.trial.text(ahead.trial.score),
                 )
             )
+        if ahead is not None and self.table.is_solved and not self.asked:
+            notes.append(
+                said("nothing is trained: {name} answers all of them correctly", name=ahead.trial.title())
+            )
+            return replace(training, length=length_of(steps=0)), tuple(notes)
         lost = ahead is not None and name in tried and self.table.lost(tried[name], ahead)
         if lost and (not self.table.held_out or len(trainings) > 1) and not self.asked:
             notes.append(
