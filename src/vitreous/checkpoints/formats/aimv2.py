@@ -6,11 +6,11 @@ compute their positions from the grid; they are read at one size.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 
 from vitreous.checkpoints.canonicalize import held
+from vitreous.checkpoints.family import Family
 from vitreous.checkpoints.format import (
     GATED,
     PLAIN_VIT,
@@ -23,7 +23,6 @@ from vitreous.checkpoints.format import (
     image_size_of,
     kind_of,
     shape_fields,
-    tokens_and_positions,
 )
 from vitreous.checkpoints.formats.huggingface_configs import transformers_facts
 from vitreous.checkpoints.formats.huggingface_preprocessing import preprocessing_of, preprocessor_config
@@ -32,11 +31,9 @@ from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.weights import (
     Row,
     fixed,
-    linear_stem,
     packed,
     pairs,
     same,
-    stacked,
     without_bias,
     write_rows,
 )
@@ -49,48 +46,6 @@ from vitreous.models.model import Model
 PREFIXES = ("", "vision_model.", "aimv2.")
 
 
-class Names(NamedTuple):
-    """What a codebase calls the parts."""
-
-    patches: str
-    patch_norm: str
-    positions: str
-    norm: str
-    layer: str
-    norms: tuple[str, str]
-    projections: tuple[str, ...]  # q, k, v; or all in one
-    out: str
-    gates: tuple[str, str]
-    contract: str
-    table_axes: int
-
-
-TRANSFORMERS = Names(
-    patches="embeddings.patch_embed",
-    patch_norm="embeddings.rms_norm",
-    positions="embeddings.position_embedding.weight",
-    norm="rms_norm",
-    layer="encoder.layers.{}.",
-    norms=("rms_norm1", "rms_norm2"),
-    projections=("attention.q_proj", "attention.k_proj", "attention.v_proj"),
-    out="attention.out_proj",
-    gates=("ffn.gate_proj", "ffn.up_proj"),
-    contract="ffn.down_proj",
-    table_axes=2,
-)
-APPLE = Names(
-    patches="preprocessor.patchifier.proj",
-    patch_norm="preprocessor.patchifier.norm",
-    positions="preprocessor.pos_embed",
-    norm="trunk.post_trunk_norm",
-    layer="trunk.blocks.{}.",
-    norms=("norm_1", "norm_2"),
-    projections=("attn.qkv",),
-    out="attn.proj",
-    gates=("mlp.fc1", "mlp.fc3"),
-    contract="mlp.fc2",
-    table_axes=3,
-)
 LIMITS = PLAIN_VIT | {
     "stem.norm_after": (True,),
     "norm_kind": ("rms",),
@@ -101,64 +56,82 @@ LIMITS = PLAIN_VIT | {
     "qkv_bias": (False,),
     "num_classes": (None,),
 }
+TRANSFORMERS = Family(
+    names={
+        "stem.projection": "embeddings.patch_embed",
+        "stem.norm_after": "embeddings.rms_norm",
+        "norm": "rms_norm",
+    },
+    layer="encoder.layers.{}.",
+    layer_names={
+        "attention_norm": "rms_norm1",
+        "attention.out": "attention.out_proj",
+        "mlp_norm": "rms_norm2",
+        "mlp.contract": "ffn.down_proj",
+    },
+    attention=("attention.q_proj.", "attention.k_proj.", "attention.v_proj."),
+    gates=("ffn.gate_proj", "ffn.up_proj"),
+    plain=False,
+    tokens={},
+    positions="embeddings.position_embedding.weight",
+    table_axes=2,
+    limits=LIMITS,
+)
+APPLE = TRANSFORMERS._replace(
+    names={
+        "stem.projection": "preprocessor.patchifier.proj",
+        "stem.norm_after": "preprocessor.patchifier.norm",
+        "norm": "trunk.post_trunk_norm",
+    },
+    layer="trunk.blocks.{}.",
+    layer_names={
+        "attention_norm": "norm_1",
+        "attention.out": "attn.proj",
+        "mlp_norm": "norm_2",
+        "mlp.contract": "mlp.fc2",
+    },
+    attention=("attn.qkv.",),
+    gates=("mlp.fc1", "mlp.fc3"),
+    positions="preprocessor.pos_embed",
+    table_axes=3,
+)
 # For AIMv2 as for its tower within transformers' Aimv2Model: what config.json may leave out.
 DEFAULTS = {"num_attention_heads": 8, "rms_norm_eps": 1e-5, "hidden_act": "silu", "use_head": True}
 
 
-def layer_rows(names: Names = TRANSFORMERS) -> list[Row]:
-    ours, theirs = "blocks.{}.", names.layer
-    attention_norm, mlp_norm = names.norms
-    return [
-        *pairs({"attention_norm": attention_norm, "mlp_norm": mlp_norm}, ours, theirs),
-        stacked(f"{ours}attention.qkv.weight", [f"{theirs}{each}.weight" for each in names.projections]),
-        without_bias(f"{ours}attention.out", [theirs + names.out]),
-        without_bias(f"{ours}mlp.gate_expand", [theirs + each for each in names.gates]),
-        without_bias(f"{ours}mlp.contract", [theirs + names.contract]),
-    ]
-
-
-def aimv2_rows(config: ViTConfig, *, native: bool = False, names: Names = TRANSFORMERS) -> list[Row]:
+def aimv2_rows(config: ViTConfig, family: Family, *, native: bool) -> list[Row]:
     """The table; `native` for positions that are computed from the grid."""
-    positions = tokens_and_positions(config, {}, names.positions, table_axes=names.table_axes)
+    positions, *rows = family.table(config)
     if native:
         table = sincos_of_mae(config.grid, config.width)
         positions = fixed("position.table", table, part="learned positions")
-    return [
-        positions,
-        linear_stem(f"{names.patches}.weight", config.patch_size),
-        same("stem.projection.bias", f"{names.patches}.bias"),
-        same("stem.norm_after.weight", f"{names.patch_norm}.weight"),
-        same("norm.weight", f"{names.norm}.weight"),
-        *layer_rows(names),
-    ]
+    return [positions, *rows]
 
 
 def read_aimv2(source: Source) -> Spec:
     described = source.facts.model.over(DEFAULTS)
-    names = (
-        APPLE if any(name.endswith(f"{APPLE.patches}.weight") for name in source.tensors) else TRANSFORMERS
-    )
-    prefix = source.prefix("an AIMv2", PREFIXES, f"{names.patches}.weight")
+    of_apple = any(name.endswith("preprocessor.patchifier.proj.weight") for name in source.tensors)
+    family = APPLE if of_apple else TRANSFORMERS
+    prefix = source.prefix("an AIMv2", PREFIXES, f"{family.names['stem.projection']}.weight")
     source = source.renamed(
         lambda name: name.removeprefix(prefix) if name.startswith(prefix) and "text_" not in name else None
     )
-    layer = names.layer.format(0)
-    if f"{layer}{names.projections[0]}.bias" in source.tensors:
+    layer = family.layer.format(0)
+    if f"{layer}{family.attention[0]}bias" in source.tensors:
         raise InputError(f"{source.where}: an AIMv2 with biases is not known here")
     pooled = "head.cls_token" in source.tensors
     if pooled and kind_of(source.specified.get("pooling")) == "mean":  # the tower without it
         source = source.without([name for name in source.tensors if name.startswith("head.")])
         pooled = False
-    rows = [same("stem.projection.weight", f"{names.patches}.weight"), *layer_rows(names)]
-    shapes = shape_fields(source, rows)
-    native, size = names.positions not in source.tensors, described.get("image_size", 224)
+    shapes = shape_fields(source, family.rows())
+    native, size = family.positions not in source.tensors, described.get("image_size", 224)
     if native:
         images = as_pair(source.specified.get("image_size", size))
     else:
-        positions = source.positions(names.positions)
+        positions = source.positions(family.positions)
         images = image_size_of(source, shapes["patch_size"], positions, described=[size])
     count: object
-    if names is APPLE and "num_attention_heads" not in source.facts.arguments:  # whose heads are 128 wide
+    if of_apple and "num_attention_heads" not in source.facts.arguments:  # whose heads are 128 wide
         count = shapes["width"] // 128
         source.assumed.append(f"{count} heads, of 128 channels as Apple's")
     else:
@@ -169,7 +142,7 @@ def read_aimv2(source: Source) -> Spec:
         "heads": count,
         "stem": {"kind": "patch", "form": "linear", "norm_after": True},
         "mlp": GATED[activation_of(source, "hidden_act", described["hidden_act"])],
-        "mlp_dim": source.size(f"{layer}{names.contract}.weight", 1, ndim=2),
+        "mlp_dim": source.size(f"{layer}{family.layer_names['mlp.contract']}.weight", 1, ndim=2),
         "norm_kind": "rms",
         "norm_eps": described["rms_norm_eps"],
         "qkv_bias": False,
@@ -178,7 +151,7 @@ def read_aimv2(source: Source) -> Spec:
     }
     config = configured(ViTConfig, source, fields)
     look = preprocessing_of(source, config)
-    table = aimv2_rows(config, native=native, names=names)
+    table = aimv2_rows(config, family, native=native)
     table += pooling_rows(config.width, biased="head.k_proj.bias" in source.tensors) if pooled else []
     return Spec(source, config, table, look, task=None)
 
@@ -206,7 +179,7 @@ def pooling_rows(width: int, *, biased: bool) -> list[Row]:
 
 
 def write_aimv2(model: Model, path: Path) -> None:
-    config, weights = held(model, "aimv2", LIMITS, keep=("qkv_bias",))
+    config, weights = held(model, "aimv2", LIMITS, keep=TRANSFORMERS.keep)
     height, width = config.image_size
     if height != width or config.patch_size[0] != config.patch_size[1]:
         raise InputError("aimv2 cannot hold images or patches that are not square")
@@ -219,7 +192,7 @@ def write_aimv2(model: Model, path: Path) -> None:
         "use_head": False,
         "is_native": False,
     }
-    tensors = write_rows(aimv2_rows(config), weights)
+    tensors = write_rows(TRANSFORMERS.table(config), weights)
     write_folder(path, tensors, described, config, preprocessor_config(model.preprocessing))
 
 

@@ -12,9 +12,11 @@ from torch import Tensor
 
 from vitreous.checkpoints.canonicalize import held, with_layer_scale
 from vitreous.checkpoints.facts import number_of
+from vitreous.checkpoints.family import Family
 from vitreous.checkpoints.format import (
     GATED,
     PLAIN_VIT,
+    POSITIONED,
     Format,
     Spec,
     activation_of,
@@ -22,14 +24,12 @@ from vitreous.checkpoints.format import (
     configured,
     reading_as,
     shape_fields,
-    tokens_and_positions,
 )
-from vitreous.checkpoints.formats.huggingface_families import VIT
 from vitreous.checkpoints.formats.huggingface_preprocessing import preprocessing_of
-from vitreous.checkpoints.formats.timm import FUSED, Layers
+from vitreous.checkpoints.formats.timm import TIMM_VIT
 from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.torch_files import write_torch
-from vitreous.checkpoints.weights import Row, packed, pairs, same, stacked, with_unused, write_rows
+from vitreous.checkpoints.weights import Row, with_unused, write_rows
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import AxialRotaryConfig
@@ -75,12 +75,20 @@ def register_count(source: Source, name: str) -> int:
 # Meta's own names. A file tells the number of heads by that of the wavelengths.
 PERIODS = "rope_embed.periods"
 MASK = "blocks.0.attn.qkv.bias_mask"
+QKV_BIAS = "blocks.{}.attention.qkv.bias"
 
 
-def meta_layers(*, swiglu: bool, masked: bool) -> list[Row]:
-    layers = Layers(gates=("w1", "w2"), contract="w3") if swiglu else FUSED
-    names = {"stem.projection": "patch_embed.proj", "norm": "norm"}
-    ours, theirs = "blocks.{}.attention.qkv.bias", "blocks.{}.attn.qkv.bias"
+META = TIMM_VIT._replace(
+    names={"stem.projection": "patch_embed.proj", "norm": "norm"},
+    gates=("mlp.w1", "mlp.w2"),
+    after_gates="mlp.w3",
+    tokens={"class_token": "cls_token", "registers": "storage_tokens"},
+    positioned=POSITIONED,
+)
+
+
+def masked_row() -> Row:
+    """The biases of q, k and v beside a mask, which is zero for those of the keys."""
 
     def write(bias: Tensor) -> tuple[Tensor, ...]:
         mask = torch.ones_like(bias)
@@ -89,17 +97,13 @@ def meta_layers(*, swiglu: bool, masked: bool) -> list[Row]:
             raise InputError("dinov3 cannot hold a bias of the keys")
         return bias, mask
 
-    rows = [row for row in layers.rows() if row.ours != (ours,)]
-    read = Row((ours,), (theirs, f"{theirs}_mask"), lambda bias, mask: (bias * mask,), write)
-    return [*pairs(names), *rows, read if masked else same(ours, theirs)]
+    theirs = ("blocks.{}.attn.qkv.bias", "blocks.{}.attn.qkv.bias_mask")
+    return Row((QKV_BIAS,), theirs, lambda bias, mask: (bias * mask,), write)
 
 
 def meta_rows(config: ViTConfig, *, masked: bool = True) -> list[Row]:
-    tokens = {"class_token": "cls_token", "registers": "storage_tokens"}
-    return [
-        tokens_and_positions(config, tokens, ""),
-        *meta_layers(swiglu=config.gated_mlp, masked=masked),
-    ]
+    rows = META.table(config)
+    return [masked_row() if masked and row.ours == (QKV_BIAS,) else row for row in rows]
 
 
 def computed_periods(count: int, temperature: float) -> Tensor:
@@ -109,8 +113,7 @@ def computed_periods(count: int, temperature: float) -> Tensor:
 
 def read_dinov3(source: Source) -> Spec:
     masked = MASK in source.tensors
-    rows = meta_layers(swiglu="blocks.0.mlp.w1.weight" in source.tensors, masked=masked)
-    shapes = shape_fields(source, rows)
+    shapes = shape_fields(source, META.rows(gated="blocks.0.mlp.w1.weight" in source.tensors))
     periods = source.tensors[PERIODS].float()
     # published files have them rounded to bfloat16, and Meta's code computes with these
     known = torch.equal(periods, computed_periods(len(periods), 100.0))
@@ -153,40 +156,24 @@ DINOV3 = Format(
 )
 
 # The names of transformers, in files and without the prefix that a module has in memory.
-LAYER = "layer.{}."
-LAYER_NAMES = {
-    "attention_norm": "norm1",
-    "attention.out": "attention.o_proj",
-    "mlp_norm": "norm2",
-    "mlp.expand": "mlp.up_proj",
-    "mlp.contract": "mlp.down_proj",
-}
-PROJECTIONS = ("attention.q_proj", "attention.k_proj", "attention.v_proj")
+FAMILY = Family(
+    names={"stem.projection": "embeddings.patch_embeddings", "norm": "norm"},
+    layer="layer.{}.",
+    layer_names={
+        "attention_norm": "norm1",
+        "attention.out": "attention.o_proj",
+        "mlp_norm": "norm2",
+        "mlp.expand": "mlp.up_proj",
+        "mlp.contract": "mlp.down_proj",
+    },
+    attention=("attention.q_proj.", "attention.k_proj.", "attention.v_proj."),
+    gates=("mlp.gate_proj", "mlp.up_proj"),
+    scales=("layer_scale1.lambda1", "layer_scale2.lambda1"),
+    tokens={"class_token": "embeddings.cls_token", "registers": "embeddings.register_tokens"},
+    limits=LIMITS | dict.fromkeys(("norm_eps", "mlp")) | {"position.rotary.periods": (None,)},
+    keep=KEPT,
+)
 MASK_TOKEN = "embeddings.mask_token"  # only for pre-training
-
-
-def transformers_layers(biases: tuple[str | None, ...]) -> list[Row]:
-    """The table but for tokens.
-
-    Args:
-        biases: of q, k and v; None for one that is not there.
-    """
-    ours = "blocks.{}."
-    gates = [f"{LAYER}mlp.{each}" for each in ("gate_proj", "up_proj")]
-    return [
-        *pairs({"stem.projection": "embeddings.patch_embeddings", "norm": "norm"}),
-        *pairs(LAYER_NAMES, ours, LAYER),
-        stacked(f"{ours}attention.qkv.weight", [f"{LAYER}{each}.weight" for each in PROJECTIONS]),
-        stacked(f"{ours}attention.qkv.bias", [each and LAYER + each for each in biases]),
-        *packed(f"{ours}mlp.gate_expand", gates),
-        same(f"{ours}attention_branch.scale.gamma", f"{LAYER}layer_scale1.lambda1"),
-        same(f"{ours}mlp_branch.scale.gamma", f"{LAYER}layer_scale2.lambda1"),
-    ]
-
-
-def transformers_rows(config: ViTConfig, biases: tuple[str | None, ...]) -> list[Row]:
-    names = {"class_token": "embeddings.cls_token", "registers": "embeddings.register_tokens"}
-    return [tokens_and_positions(config, names, ""), *transformers_layers(biases)]
 
 
 def is_dinov3_vit(source: Source) -> bool:
@@ -199,9 +186,10 @@ def read_dinov3_vit(source: Source) -> Spec:
     tensors, described = source.tensors, source.facts.model
     if "layer.0.mlp.up_proj.bias" not in tensors:
         raise InputError(f"{source.where}: a DINOv3ViT without biases (mlp_bias=false) is not known here")
-    found = [f"{each}.bias" for each in PROJECTIONS]
+    found = [f"{each}bias" for each in FAMILY.attention]
     biases = tuple(each if f"layer.0.{each}" in tensors else None for each in found)
-    shapes = shape_fields(source, transformers_layers(biases))
+    family = FAMILY._replace(biases=biases)
+    shapes = shape_fields(source, family.rows())
     activation = activation_of(source, "hidden_act", described.get("hidden_act", "gelu"))
     rope = described.part("rope_parameters")
     theta = number_of(
@@ -220,14 +208,9 @@ def read_dinov3_vit(source: Source) -> Spec:
         fields["heads"] = heads
     config = configured(ViTConfig, source, fields)
     ignored = (MASK_TOKEN, *(() if config.registers else ("embeddings.register_tokens",)))
-    rows = transformers_rows(config, biases)
+    rows = family.table(config)
     look = preprocessing_of(source, config, usual="dinov3_vit")
     return Spec(source, config, rows, look, ignored=ignored, task=None)
-
-
-FAMILY = VIT._replace(
-    limits=LIMITS | dict.fromkeys(("norm_eps", "mlp")) | {"position.rotary.periods": (None,)}, keep=KEPT
-)
 
 
 def transformers_form(
@@ -256,8 +239,9 @@ def transformers_form(
 def written_rows(config: ViTConfig, described: dict[str, object]) -> list[Row]:
     """The table that a config.json of `transformers_form` asks for, with the tokens that no output needs."""
     present = [described[f"{name}_bias"] for name in ("query", "key", "value")]
-    biases = tuple(f"{each}.bias" if has else None for each, has in zip(PROJECTIONS, present, strict=True))
-    tokens, *rows = transformers_rows(config, biases)
+    named = zip(FAMILY.attention, present, strict=True)
+    biases = tuple(f"{each}bias" if has else None for each, has in named)
+    tokens, *rows = FAMILY._replace(biases=biases).table(config)
     unused = {MASK_TOKEN: torch.zeros(1, 1, config.width)}
     if not config.registers:
         unused["embeddings.register_tokens"] = torch.zeros(1, 0, config.width)

@@ -22,7 +22,6 @@ from vitreous.checkpoints.format import (
     image_size_of,
     kernel_of,
     shape_fields,
-    tokens_and_positions,
 )
 from vitreous.checkpoints.formats import huggingface_families as families
 from vitreous.checkpoints.formats.dinov3 import is_dinov3_vit, read_dinov3_vit
@@ -40,10 +39,8 @@ from vitreous.checkpoints.weights import (
     Row,
     converted,
     no_head_bias,
-    pairs,
     query_and_key_value,
     same,
-    stacked,
 )
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
@@ -187,7 +184,10 @@ def huggingface_fields(source: Source, family: families.Family) -> dict[str, obj
     """The configuration from shapes and config.json."""
     tensors, described = source.tensors, source.facts.model
     layer = family.layer.format(0)
-    shapes = shape_fields(source, family_rows(family, swiglu=f"{layer}{family.gates[0]}.weight" in tensors))
+    shown = family.rows(gated=any(f"{layer}{each}.weight" in tensors for each in family.gates))
+    if family is families.CLIP:
+        shown.append(same("head.weight", "visual_projection.weight"))
+    shapes = shape_fields(source, shown)
     mlp, qk_norm = shapes["mlp"], shapes["qk_norm"]
     activation = described.get("hidden_act", family.activation)
     if (
@@ -223,7 +223,7 @@ def huggingface_fields(source: Source, family: families.Family) -> dict[str, obj
         "norm_eps": described.get("layer_norm_eps", family.eps),
         "stem": {"kind": "patch", "bias": f"{family.names['stem.projection']}.bias" in tensors},
         "norm_kind": norm_kind,
-        "qkv_bias": f"{layer}{family.attention[0]}.bias" in tensors,
+        "qkv_bias": f"{layer}{family.attention[0]}bias" in tensors,
         "class_token": class_token,
         "registers": registers + (second and not distilled),
         "pooling": pooling_of(source, family, shapes["width"], distilled=distilled),
@@ -293,50 +293,20 @@ def pooling_of(source: Source, family: families.Family, width: int, *, distilled
     return "class+mean" if wide else "class"
 
 
-def family_rows(family: families.Family, *, swiglu: bool) -> list[Row]:
-    """The table but for tokens and positions, under names without the prefix that a head gives."""
-    ours, theirs = "blocks.{}.", family.layer
-    gates = dict(zip(("mlp.gate_expand", "mlp.contract"), family.gates, strict=True))
-    layer_names = family.layer_names | (gates if swiglu else {})
-    parts = [theirs + part for part in family.attention]
-    biases: list[str | None] = [f"{part}.bias" for part in parts]
-    if not family.key_bias:
-        biases[1] = None
-    return [
-        *pairs(family.names),
-        *pairs(layer_names, ours, theirs),
-        stacked(f"{ours}attention.qkv.weight", [f"{part}.weight" for part in parts]),
-        stacked(f"{ours}attention.qkv.bias", biases),
-        same(f"{ours}attention_branch.scale.gamma", f"{theirs}{family.scales[0]}"),
-        same(f"{ours}mlp_branch.scale.gamma", f"{theirs}{family.scales[1]}"),
+def huggingface_rows(config: ViTConfig, family: families.Family) -> list[Row]:
+    rows = [
+        *family.table(config),
         same("pool.probe", "head.probe"),
         converted(OUR_ANGLES, families.CLASS_ANGLES, Tensor.flatten, lambda angles: angles[None]),
         *query_and_key_value("pool.attention", "head.attention"),
-        *([same("head.weight", "visual_projection.weight")] if family is families.CLIP else []),
     ]
-
-
-def huggingface_rows(config: ViTConfig, family: families.Family) -> list[Row]:
-    tokens = tokens_and_positions(
-        config,
-        family.tokens,
-        family.positions,
-        axes=family.token_axes,
-        table_axes=family.table_axes,
-        positioned=POSITIONED if family in (families.DINOV2, families.TIPS) else family.tokens,
-    )
-    biases = (
-        bias_rows(config, families.BIAS, families.SHARED_BIAS)
-        if config.position.kind == "relative-bias"
-        else []
-    )
     if family is families.BLIP:
-        rows = [tokens, *family_rows(family, swiglu=False)]
         for kind in ("weight", "bias"):  # one norm, used twice
             ours, theirs = (f"norm.{kind}", f"pool.norm.{kind}"), (f"post_layernorm.{kind}",)
             rows.append(Row(ours, theirs, lambda t: (t, t), lambda t, _: (t,)))
-        return rows
-    rows = [tokens, *biases, *family_rows(family, swiglu=config.gated_mlp)]
-    if family is families.CLIP and config.num_classes is not None:
-        rows.append(no_head_bias(config.num_classes))
+    if config.position.kind == "relative-bias":
+        rows += bias_rows(config, families.BIAS, families.SHARED_BIAS)
+    if family is families.CLIP:
+        rows.append(same("head.weight", "visual_projection.weight"))
+        rows += [] if config.num_classes is None else [no_head_bias(config.num_classes)]
     return rows

@@ -4,34 +4,12 @@ to be written as one of it."""
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
+from vitreous.checkpoints.family import Family
 from vitreous.checkpoints.files import File
-from vitreous.checkpoints.format import PLAIN_VIT, Limits
+from vitreous.checkpoints.format import PLAIN_VIT, POSITIONED
 from vitreous.checkpoints.formats.huggingface_configs import defaults, kind_of, towers
 from vitreous.errors import InputError
-
-
-class Family(NamedTuple):
-    """What tells one family's layout from another's."""
-
-    names: dict[str, str]  # of parts
-    layer: str
-    layer_names: dict[str, str]
-    attention: tuple[str, ...]  # q, k, v; or all in one
-    tokens: dict[str, str]
-    positions: str
-    eps: float  # where there is no config.json, as the next
-    activation: str = "gelu"
-    token_axes: int = 3
-    table_axes: int = 3
-    scales: tuple[str, str] = ("layer_scale1.lambda1", "layer_scale2.lambda1")  # of the two branches
-    key_bias: bool = True
-    gates: tuple[str, str] = ("mlp.weights_in", "mlp.weights_out")  # of SwiGLU
-    limits: Limits = PLAIN_VIT  # what a model can be to be written as one of it
-    keep: tuple[str, ...] = ("qkv_bias",)  # parts that it knows, as in `canonical`
-    square: bool = False  # whether its own code knows only square images
-
 
 EVERY = (
     PLAIN_VIT
@@ -56,7 +34,7 @@ VIT = Family(
         "mlp.expand": "intermediate.dense",
         "mlp.contract": "output.dense",
     },
-    attention=("attention.attention.query", "attention.attention.key", "attention.attention.value"),
+    attention=("attention.attention.query.", "attention.attention.key.", "attention.attention.value."),
     # the registers of DeiT without its second head: its distillation token, which is not read
     tokens={
         "class_token": "embeddings.cls_token",
@@ -65,25 +43,35 @@ VIT = Family(
     },
     positions="embeddings.position_embeddings",
     eps=1e-12,
+    gates=("mlp.weights_in",),
+    after_gates="mlp.weights_out",
+    scales=("layer_scale1.lambda1", "layer_scale2.lambda1"),
     limits=EVERY | {"extra_norms": ((), ("tokens",)), "pooling.kind": ("class", "class+distillation")},
 )
 IJEPA = VIT._replace(
     limits=EVERY | {"class_token": (False,), "pooling.kind": ("mean",), "representation_size": (None,)}
 )
 DINOV2 = VIT._replace(
-    layer_names=VIT.layer_names
-    | {"attention_norm": "norm1", "mlp_norm": "norm2", "mlp.expand": "mlp.fc1", "mlp.contract": "mlp.fc2"},
-    tokens=VIT.tokens | {"registers": "embeddings.register_tokens"},
+    layer_names={
+        **VIT.layer_names,
+        "attention_norm": "norm1",
+        "mlp_norm": "norm2",
+        "mlp.expand": "mlp.fc1",
+        "mlp.contract": "mlp.fc2",
+    },
+    tokens={**VIT.tokens, "registers": "embeddings.register_tokens"},
+    positioned=POSITIONED,
     eps=1e-6,
     limits=EVERY
     | {"registers": None, "representation_size": (None,), "pooling.kind": ("class", "mean", "class+mean")},
     keep=SCALED,
     square=True,
 )
+KEYLESS = ("attention.attention.query.bias", None, "attention.attention.value.bias")
 BEIT = VIT._replace(
-    names=VIT.names | {"pool.norm": "pooler.layernorm"},
+    names={**VIT.names, "pool.norm": "pooler.layernorm"},
     scales=("lambda_1", "lambda_2"),
-    key_bias=False,
+    biases=KEYLESS,
     limits=EVERY
     | {
         "position.kind": ("relative-bias",),
@@ -108,8 +96,8 @@ INTERNVL = BEIT._replace(
         "mlp.expand": "mlp.fc1",
         "mlp.contract": "mlp.fc2",
     },
-    attention=("attention.q_proj", "attention.k_proj", "attention.v_proj"),
-    key_bias=True,
+    attention=("attention.q_proj.", "attention.k_proj.", "attention.v_proj."),
+    biases=None,
     eps=1e-6,
     limits=EVERY
     | {
@@ -132,11 +120,12 @@ TIPS = DINOV2._replace(
         "mlp.expand": "mlp.c_fc",
         "mlp.contract": "mlp.c_proj",
     },
-    attention=("attn.qkv",),
+    attention=("attn.qkv.",),
     tokens={"class_token": "cls_token", "registers": "register_tokens"},
     positions="pos_embed",
     scales=("ls1.gamma", "ls2.gamma"),
-    gates=("mlp.w12", "mlp.w3"),
+    gates=("mlp.w12",),
+    after_gates="mlp.w3",
     limits={**DINOV2.limits, "num_classes": (None,), "pooling.kind": ("class",)},
 )
 CLIP = Family(
@@ -153,11 +142,12 @@ CLIP = Family(
         "mlp.expand": "mlp.fc1",
         "mlp.contract": "mlp.fc2",
     },
-    attention=("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    attention=("self_attn.q_proj.", "self_attn.k_proj.", "self_attn.v_proj."),
     tokens={"class_token": "embeddings.class_embedding"},
     positions="embeddings.position_embedding.weight",
     eps=1e-5,
     activation="quick_gelu",
+    scales=("layer_scale1.lambda1", "layer_scale2.lambda1"),
     token_axes=1,
     table_axes=2,
     limits=EVERY
@@ -171,8 +161,8 @@ CLIP_CLASSIFIER = CLIP._replace(
 )
 BLIP = CLIP._replace(
     names={"stem.projection": "embeddings.patch_embedding"},
-    layer_names=CLIP.layer_names | {"attention.out": "self_attn.projection"},
-    attention=("self_attn.qkv",),
+    layer_names={**CLIP.layer_names, "attention.out": "self_attn.projection"},
+    attention=("self_attn.qkv.",),
     positions="embeddings.position_embedding",
     activation="gelu",
     token_axes=3,
@@ -209,7 +199,7 @@ INTERNVIT = CLIP._replace(
         "mlp.expand": "mlp.fc1",
         "mlp.contract": "mlp.fc2",
     },
-    attention=("attn.qkv",),
+    attention=("attn.qkv.",),
     positions="embeddings.position_embedding",
     eps=1e-6,
     activation="gelu",
@@ -220,8 +210,8 @@ INTERNVIT = CLIP._replace(
     keep=SCALED,
 )
 SIGLIP = CLIP._replace(
-    names=CLIP.names
-    | {
+    names={
+        **CLIP.names,
         "head": "classifier",
         "pool.attention.out": "head.attention.out_proj",
         "pool.norm": "head.layernorm",
@@ -234,7 +224,7 @@ SIGLIP = CLIP._replace(
 )
 # The tower of Janus.
 JANUS = SIGLIP._replace(
-    layer_names=SIGLIP.layer_names | {"attention.out": "self_attn.projection_layer"}, activation="gelu"
+    layer_names={**SIGLIP.layer_names, "attention.out": "self_attn.projection_layer"}, activation="gelu"
 )
 
 CONVOLUTIONS = "convolutions instead of attention"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from vitreous.checkpoints.canonicalize import held, without_patch_bias
 from vitreous.checkpoints.facts import whole_number_of
+from vitreous.checkpoints.family import Family
 from vitreous.checkpoints.format import (
     PLAIN_VIT,
     Format,
@@ -17,45 +18,49 @@ from vitreous.checkpoints.format import (
     configured,
     image_size_of,
     shape_fields,
-    tokens_and_positions,
 )
 from vitreous.checkpoints.formats.open_clip_facts import CLIP_MEAN, CLIP_STD, open_clip_facts
 from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.torch_files import write_state_dict
-from vitreous.checkpoints.weights import Row, converted, no_head_bias, pairs, same, write_rows
+from vitreous.checkpoints.weights import Row, converted, no_head_bias, write_rows
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
 from vitreous.models.model import Model
 from vitreous.models.preprocessing import Preprocessing
 
 TOWER = "visual."
-LAYER = f"{TOWER}transformer.resblocks.{{}}."
-LAYER_NAMES = {
-    "attention_norm": "ln_1",
-    "attention.out": "attn.out_proj",
-    "mlp_norm": "ln_2",
-    "mlp.expand": "mlp.c_fc",
-    "mlp.contract": "mlp.c_proj",
-}
-ROWS = [
-    same("stem.projection.weight", f"{TOWER}conv1.weight"),
-    *pairs({"embedding_norm": f"{TOWER}ln_pre", "norm": f"{TOWER}ln_post", "pool.norm": f"{TOWER}ln_post"}),
-    *pairs(LAYER_NAMES, "blocks.{}.", LAYER),
-    same("blocks.{}.attention.qkv.weight", f"{LAYER}attn.in_proj_weight"),
-    same("blocks.{}.attention.qkv.bias", f"{LAYER}attn.in_proj_bias"),
-    same("blocks.{}.attention_branch.scale.gamma", f"{LAYER}ls_1.gamma"),
-    same("blocks.{}.mlp_branch.scale.gamma", f"{LAYER}ls_2.gamma"),
-    converted("head.weight", f"{TOWER}proj", lambda t: t.T, lambda t: t.T.contiguous()),
-]
-LIMITS = PLAIN_VIT | {
-    "channels": (3,),
-    "mlp": ("quick_gelu", "gelu"),
-    "norm_eps": (1e-5,),
-    "extra_norms": ((), ("tokens",)),
-    "edge": ("refuse", "drop"),
-    "pooling.kind": ("class", "mean"),
-    "final_norm": ("tokens", "pooled"),
-}
+FAMILY = Family(
+    names={
+        "stem.projection": f"{TOWER}conv1",
+        "embedding_norm": f"{TOWER}ln_pre",
+        "norm": f"{TOWER}ln_post",
+        "pool.norm": f"{TOWER}ln_post",
+    },
+    layer=f"{TOWER}transformer.resblocks.{{}}.",
+    layer_names={
+        "attention_norm": "ln_1",
+        "attention.out": "attn.out_proj",
+        "mlp_norm": "ln_2",
+        "mlp.expand": "mlp.c_fc",
+        "mlp.contract": "mlp.c_proj",
+    },
+    attention=("attn.in_proj_",),
+    scales=("ls_1.gamma", "ls_2.gamma"),
+    tokens={"class_token": f"{TOWER}class_embedding"},
+    positions=f"{TOWER}positional_embedding",
+    token_axes=1,
+    table_axes=2,
+    limits=PLAIN_VIT
+    | {
+        "channels": (3,),
+        "mlp": ("quick_gelu", "gelu"),
+        "norm_eps": (1e-5,),
+        "extra_norms": ((), ("tokens",)),
+        "edge": ("refuse", "drop"),
+        "pooling.kind": ("class", "mean"),
+        "final_norm": ("tokens", "pooled"),
+    },
+)
 # Numbers beside the weights of OpenAI's archives, which only they have.
 ARCHIVE = ("input_resolution", "context_length", "vocab_size")
 # What open_clip's towers can have besides, by its name in a state dict or among the arguments of the tower.
@@ -77,10 +82,11 @@ POOLINGS = {"tok": "class", "avg": "mean"}
 
 
 def open_clip_rows(config: ViTConfig) -> list[Row]:
-    tokens = {"class_token": f"{TOWER}class_embedding"}
-    position = f"{TOWER}positional_embedding"
-    rows = [tokens_and_positions(config, tokens, position, axes=1, table_axes=2), *ROWS]
-    return rows if config.num_classes is None else [*rows, no_head_bias(config.num_classes)]
+    rows = FAMILY.table(config)
+    if config.num_classes is None:
+        return rows
+    head = converted("head.weight", f"{TOWER}proj", lambda t: t.T, lambda t: t.T.contiguous())
+    return [*rows, head, no_head_bias(config.num_classes)]
 
 
 def read_open_clip(source: Source) -> Spec:
@@ -96,7 +102,7 @@ def read_open_clip(source: Source) -> Spec:
     norm = vision.part("norm_kwargs")
     if norm.keys() - {"eps"}:
         raise InputError(f"{source.where}: norm_kwargs={dict(norm)!r} of open_clip is not known here")
-    shapes = shape_fields(source, ROWS)
+    shapes = shape_fields(source, FAMILY.rows())
     positions = source.positions(f"{TOWER}positional_embedding") - 1
     pool = str(vision.get("pool_type", "tok"))
     if pool not in POOLINGS:
@@ -165,7 +171,7 @@ def preprocessing(source: Source, config: ViTConfig) -> Preprocessing:
 
 
 def write_open_clip(model: Model, path: Path) -> None:
-    config, weights = held(model, "open-clip", LIMITS, keep=("layer_scale",))
+    config, weights = held(model, "open-clip", FAMILY.limits, keep=("layer_scale",))
     config, weights = without_patch_bias(config, weights)
     if config.num_classes is None:
         raise InputError("open-clip cannot hold a model without a head: its towers end in a projection")
@@ -179,7 +185,7 @@ OPEN_CLIP = Format(
     read=read_open_clip,
     gather=open_clip_facts,
     write=write_open_clip,
-    limits=LIMITS,
+    limits=FAMILY.limits,
     suffixes=(".pt", ".pth", ".safetensors"),
     unsaid=("heads", "image_size", "mlp", "pooling", "final_norm"),
 )

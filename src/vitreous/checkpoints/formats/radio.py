@@ -16,6 +16,7 @@ from einops import rearrange
 from torch import Tensor
 
 from vitreous.checkpoints.canonicalize import held, ratio_for, without_patch_bias
+from vitreous.checkpoints.family import Family
 from vitreous.checkpoints.format import (
     ACTIVATION_NAMES,
     PLAIN_VIT,
@@ -31,7 +32,7 @@ from vitreous.checkpoints.formats.huggingface_preprocessing import preprocessing
 from vitreous.checkpoints.formats.huggingface_writing import write_folder
 from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.tensors import Entry, Tensors
-from vitreous.checkpoints.weights import Row, pairs, same, write_rows
+from vitreous.checkpoints.weights import Row, write_rows
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
 from vitreous.models.model import Model
@@ -42,32 +43,33 @@ LAYER = f"{BODY}blocks.{{}}."
 PATCHES = f"{BODY}patch_generator.embedder.weight"
 TOKENS = f"{BODY}patch_generator.cls_token.token"
 POSITIONS = f"{BODY}patch_generator.pos_embed"
-LAYER_NAMES = {
-    "attention_norm": "norm1",
-    "attention.qkv": "attn.qkv",
-    "attention.out": "attn.proj",
-    "mlp_norm": "norm2",
-    "mlp.expand": "mlp.fc1",
-    "mlp.contract": "mlp.fc2",
-}
-ROWS = [
-    same("stem.projection.weight", PATCHES),
-    *pairs(LAYER_NAMES, "blocks.{}.", LAYER),
-    same("blocks.{}.attention_branch.scale.gamma", f"{LAYER}layer_scale1.lambda1"),
-    same("blocks.{}.mlp_branch.scale.gamma", f"{LAYER}layer_scale2.lambda1"),
-]
 NORMALIZATION = ("radio_model.input_conditioner.norm_mean", "radio_model.input_conditioner.norm_std")
 SUMMARY = "radio_model.summary_idxs"
 LEFT = (f"{BODY}patch_generator.video_embedder.weight", SUMMARY)
 CHANNELS = 3
-LIMITS = PLAIN_VIT | {
-    **dict.fromkeys(("norm_eps", "registers")),
-    "edge": ("refuse", "drop"),
-    "mlp": tuple(dict.fromkeys(ACTIVATION_NAMES.values())),
-    "channels": (CHANNELS,),
-    "final_norm": ("none",),
-    "num_classes": (None,),
-}
+FAMILY = Family(
+    names={"stem.projection": PATCHES.removesuffix(".weight")},
+    layer=LAYER,
+    layer_names={
+        "attention_norm": "norm1",
+        "attention.out": "attn.proj",
+        "mlp_norm": "norm2",
+        "mlp.expand": "mlp.fc1",
+        "mlp.contract": "mlp.fc2",
+    },
+    attention=("attn.qkv.",),
+    scales=("layer_scale1.lambda1", "layer_scale2.lambda1"),
+    limits=PLAIN_VIT
+    | {
+        **dict.fromkeys(("norm_eps", "registers")),
+        "edge": ("refuse", "drop"),
+        "mlp": tuple(dict.fromkeys(ACTIVATION_NAMES.values())),
+        "channels": (CHANNELS,),
+        "final_norm": ("none",),
+        "num_classes": (None,),
+    },
+    keep=("layer_scale", "qkv_bias"),
+)
 
 
 def read_radio(source: Source) -> Spec:
@@ -81,7 +83,7 @@ def read_radio(source: Source) -> Spec:
     source = replace(source, tensors=Tensors(source.tensors.entries | {PATCHES: convolution}))
     size = as_pair(source.specified.get("image_size", described.get("image_size", 224)))
     fields = {
-        **shape_fields(source, ROWS),
+        **shape_fields(source, FAMILY.rows()),
         "image_size": size,
         "heads": described.get("num_attention_heads", 16),
         "mlp": activation_of(source, "hidden_act", described.get("hidden_act", "gelu")),
@@ -117,7 +119,7 @@ def radio_rows(config: ViTConfig) -> list[Row]:
         """The class token has no position: it is in the token."""
         return torch.cat([tokens[:1] + table[:1], tokens[1:]]), table[None, 1:]
 
-    return [Row(("prefix", "position.table"), (TOKENS, POSITIONS), read, write), *ROWS]
+    return [Row(("prefix", "position.table"), (TOKENS, POSITIONS), read, write), *FAMILY.rows()]
 
 
 def normalization(source: Source, config: ViTConfig) -> Preprocessing:
@@ -143,7 +145,7 @@ def normalization(source: Source, config: ViTConfig) -> Preprocessing:
 
 
 def write_radio(model: Model, path: Path) -> None:
-    config, weights = held(model, "radio", LIMITS, keep=("layer_scale", "qkv_bias"))
+    config, weights = held(model, "radio", FAMILY.limits, keep=FAMILY.keep)
     config, weights = without_patch_bias(config, weights)
     side, (patch, other) = config.image_size[0], config.patch_size
     if patch != other or config.image_size != (side, side):
@@ -177,6 +179,6 @@ RADIO = Format(
     read=read_radio,
     gather=transformers_facts,
     write=write_radio,
-    limits=LIMITS,
+    limits=FAMILY.limits,
     interpolation="timm-npz",
 )

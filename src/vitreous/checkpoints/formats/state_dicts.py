@@ -4,63 +4,60 @@ FrancescoSaverioZuppichini/ViT. A class token has a position, registers have non
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from math import sqrt
 from pathlib import Path
+from typing import Any
 
 import torch
 from einops import rearrange
 from torch import Tensor
 
 from vitreous.checkpoints.canonicalize import held
+from vitreous.checkpoints.family import Family
 from vitreous.checkpoints.format import (
     PLAIN_VIT,
+    POSITIONED,
     Format,
     Spec,
     configured,
     image_size_of,
     reading_as,
     shape_fields,
-    tokens_and_positions,
 )
-from vitreous.checkpoints.formats.timm import FUSED, Layers
+from vitreous.checkpoints.formats.timm import TIMM_VIT
 from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.torch_files import write_torch
-from vitreous.checkpoints.weights import Row, pairs, write_rows
+from vitreous.checkpoints.weights import Row, write_rows
 from vitreous.models.config import ViTConfig
 from vitreous.models.model import Model
 from vitreous.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD
 
 
-def state_dict_config(source: Source, rows: Sequence[Row], position: str, **fields: object) -> ViTConfig:
+def state_dict_config(source: Source, family: Family, *, gated: bool = False, **fields: object) -> ViTConfig:
     """The configuration that shapes tell, of a model with a class token.
 
     Args:
+        gated: whether its MLP is.
         fields: that the file or `like` states, over those of the shapes; of an `image_size`, whether it fits
             is seen.
     """
     stated = [fields.pop("image_size")] if "image_size" in fields else []
-    shapes = shape_fields(source, rows)
-    size = image_size_of(source, shapes["patch_size"], source.positions(position) - 1, described=stated)
+    shapes = shape_fields(source, family.rows(gated=gated))
+    positions = source.positions(family.positions) - 1
+    size = image_size_of(source, shapes["patch_size"], positions, described=stated)
     return configured(ViTConfig, source, {**shapes, **fields, "image_size": size})
 
 
 # DINOv2 under Meta's own keys: a backbone, in most files with LayerScale, and no head.
-DINOV2_LIMITS = PLAIN_VIT | {"num_classes": (None,), "mlp": ("gelu", "swiglu"), "registers": None}
-
-
-DINOV2_TOKENS = {"class_token": "cls_token", "registers": "register_tokens"}
-
-
-def dinov2_layers(*, swiglu: bool) -> list[Row]:
-    names = {"stem.projection": "patch_embed.proj", "norm": "norm"}
-    layers = Layers(gates=("w12",), contract="w3") if swiglu else FUSED
-    return [*pairs(names), *layers.rows()]
-
-
-def dinov2_rows(config: ViTConfig) -> list[Row]:
-    tokens = tokens_and_positions(config, DINOV2_TOKENS, "pos_embed")
-    return [tokens, *dinov2_layers(swiglu=config.mlp == "swiglu")]
+DINOV2_VIT = TIMM_VIT._replace(
+    names={"stem.projection": "patch_embed.proj", "norm": "norm"},
+    gates=("mlp.w12",),
+    after_gates="mlp.w3",
+    tokens={"class_token": "cls_token", "registers": "register_tokens"},
+    positioned=POSITIONED,
+    limits=PLAIN_VIT | {"num_classes": (None,), "mlp": ("gelu", "swiglu"), "registers": None},
+    keep=("layer_scale", "qkv_bias"),
+)
 
 
 def read_dinov2(source: Source) -> Spec:
@@ -68,22 +65,22 @@ def read_dinov2(source: Source) -> Spec:
     source = source.renamed(lambda name: re.sub(r"^blocks\.\d+\.(\d+\.)", r"blocks.\1", name))
     config = state_dict_config(
         source,
-        dinov2_layers(swiglu="blocks.0.mlp.w12.weight" in source.tensors),
-        "pos_embed",
+        DINOV2_VIT,
+        gated="blocks.0.mlp.w12.weight" in source.tensors,
         qkv_bias="blocks.0.attn.qkv.bias" in source.tensors,
         registers=source.size_if_there("register_tokens", 1, ndim=3) or 0,
     )
     look = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD, "crop_fraction": 0.875}
-    reading = reading_as("DINOv2", source, config, dinov2_rows(config), **look)
+    reading = reading_as("DINOv2", source, config, DINOV2_VIT.table(config), **look)
     # the models with registers are resized with antialiasing
     interpolation = "timm" if config.registers else None
     return reading._replace(ignored=("mask_token",), interpolation=interpolation)
 
 
 def write_dinov2(model: Model, path: Path) -> None:
-    config, weights = held(model, "dinov2", DINOV2_LIMITS, keep=("layer_scale", "qkv_bias"))
-    unused = {"mask_token": torch.zeros(1, config.width)}  # after pre-training, but every file has it
-    write_torch(write_rows(dinov2_rows(config), weights) | unused, path)
+    tensors = DINOV2_VIT.write(model, "dinov2")
+    mask = torch.zeros(1, tensors["cls_token"].shape[-1])  # unused after pre-training, but every file has it
+    write_torch(tensors | {"mask_token": mask}, path)
 
 
 DINOV2 = Format(
@@ -92,7 +89,7 @@ DINOV2 = Format(
     keys=("mask_token", r"patch_embed\.proj\.weight"),
     read=read_dinov2,
     write=write_dinov2,
-    limits=DINOV2_LIMITS,
+    limits=DINOV2_VIT.limits,
     interpolation="dinov2",
     suffixes=(".pth", ".pt"),
     unsaid=("heads", "image_size"),
@@ -100,23 +97,23 @@ DINOV2 = Format(
 
 # FrancescoSaverioZuppichini/ViT scales by 1/sqrt(D) *after* the softmax and not before it, orders qkv by
 # (head, channel, q/k/v), and averages all tokens, the class token among them, before the last LayerNorm.
-FRANKZVIT_FIELDS = {"norm_eps": 1e-5, "pooling": "mean-all", "final_norm": "pooled"}
-FRANKZVIT_LIMITS = PLAIN_VIT | {
-    "norm_eps": (1e-5,),
-    "pooling.kind": ("mean-all",),
-    "final_norm": ("pooled",),
-}
-FRANKZVIT_LAYER_NAMES = {
-    "attention_norm": "0.fn.0",
-    "attention.out": "0.fn.1.projection",
-    "mlp_norm": "1.fn.0",
-    "mlp.expand": "1.fn.1.0",
-    "mlp.contract": "1.fn.1.3",
-}
-FRANKZVIT_ROWS = [
-    *pairs({"stem.projection": "0.projection.0", "pool.norm": "2.1", "head": "2.2"}),
-    *pairs(FRANKZVIT_LAYER_NAMES, "blocks.{}.", "1.{}."),
-]
+FRANKZVIT_FIELDS: dict[str, Any] = {"norm_eps": 1e-5, "pooling": "mean-all", "final_norm": "pooled"}
+FRANKZVIT_VIT = Family(
+    names={"stem.projection": "0.projection.0", "pool.norm": "2.1", "head": "2.2"},
+    layer="1.{}.",
+    layer_names={
+        "attention_norm": "0.fn.0",
+        "attention.out": "0.fn.1.projection",
+        "mlp_norm": "1.fn.0",
+        "mlp.expand": "1.fn.1.0",
+        "mlp.contract": "1.fn.1.3",
+    },
+    attention=(),  # interleaved
+    tokens={"class_token": "0.cls_token"},
+    positions="0.positions",
+    table_axes=2,
+    limits=PLAIN_VIT | {"norm_eps": (1e-5,), "pooling.kind": ("mean-all",), "final_norm": ("pooled",)},
+)
 
 
 def frankzvit_rows(config: ViTConfig, *, apart: bool = False, after: bool = True) -> list[Row]:
@@ -149,8 +146,7 @@ def frankzvit_rows(config: ViTConfig, *, apart: bool = False, after: bool = True
 
     ours, theirs = "blocks.{}.attention.qkv", "1.{}.0.fn.1"
     names = ("queries", "keys", "values") if apart else ("qkv",)
-    tokens = tokens_and_positions(config, {"class_token": "0.cls_token"}, "0.positions", table_axes=2)
-    table = [tokens, *FRANKZVIT_ROWS]
+    table = FRANKZVIT_VIT.table(config)
     for kind in ("weight", "bias"):
         stored = tuple(f"{theirs}.{name}.{kind}" for name in names)
         table.append(Row((f"{ours}.{kind}",), stored, read, write))
@@ -158,7 +154,7 @@ def frankzvit_rows(config: ViTConfig, *, apart: bool = False, after: bool = True
 
 
 def read_frankzvit(source: Source) -> Spec:
-    config = state_dict_config(source, FRANKZVIT_ROWS, "0.positions", **FRANKZVIT_FIELDS)
+    config = state_dict_config(source, FRANKZVIT_VIT, **FRANKZVIT_FIELDS)
     after = source.specified.get("scale_after_softmax")
     if after is None:
         source.assumed.append(
@@ -171,7 +167,7 @@ def read_frankzvit(source: Source) -> Spec:
 
 
 def write_frankzvit(model: Model, path: Path) -> None:
-    config, weights = held(model, "frankzvit", FRANKZVIT_LIMITS, headless=False)
+    config, weights = held(model, "frankzvit", FRANKZVIT_VIT.limits, headless=False)
     write_torch(write_rows(frankzvit_rows(config), weights), path)
 
 
@@ -181,7 +177,7 @@ FRANKZVIT = Format(
     keys=(r"0\.cls_token", r"0\.positions"),
     read=read_frankzvit,
     write=write_frankzvit,
-    limits=FRANKZVIT_LIMITS,
+    limits=FRANKZVIT_VIT.limits,
     suffixes=(".pt", ".pth"),
     unsaid=("heads", "image_size"),
 )

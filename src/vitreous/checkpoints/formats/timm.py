@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 from vitreous.checkpoints.facts import Statements
+from vitreous.checkpoints.family import Family
 from vitreous.checkpoints.format import (
     GATED,
     Spec,
@@ -22,7 +23,6 @@ from vitreous.checkpoints.format import (
     grid_of,
     image_size_of,
     shape_fields,
-    tokens_and_positions,
 )
 from vitreous.checkpoints.formats import timm_naflex
 from vitreous.checkpoints.formats.branches import Branches, as_one_branch, with_parts_apart
@@ -46,97 +46,61 @@ from vitreous.checkpoints.formats.timm_variants import (
     under_timm_names,
 )
 from vitreous.checkpoints.source import Source
-from vitreous.checkpoints.weights import Row, linear_stem, packed, pairs, same, stacked, without_bias
+from vitreous.checkpoints.weights import Row, pairs, same
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
 from vitreous.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
 
-# Both sides call their encoder layers blocks.N.
-BLOCK = "blocks.{}."
-BLOCK_NAMES = {
-    "attention_norm": "norm1",
-    "attention.sub_norm": "attn.norm",
-    "attention.out": "attn.proj",
-    "attention.query_norm": "attn.q_norm",
-    "attention.key_norm": "attn.k_norm",
-    "mlp_norm": "norm2",
-    "mlp.sub_norm": "mlp.norm",
-    "mlp.expand": "mlp.fc1",
-}
-LAST = ("attention.out", "mlp.contract")
-
-
-class Layers(NamedTuple):
-    """What differs in the names of encoder layers.
-
-    Attributes:
-        projections: of q, k and v: one matrix or three.
-        biases: of q, k and v; None for one that is zero and not stored.
-        gates: SwiGLU's first matrix; two where gate and expansion are apart.
-        contract: the last matrix of the MLP.
-        scales: of LayerScale.
-        plain: whether the attention's projection and the MLP have biases, as all but AIMv2 have.
-    """
-
-    projections: tuple[str, ...] = ("qkv.weight",)
-    biases: tuple[str | None, ...] = ("qkv.bias",)
-    gates: tuple[str, ...] = ("fc1",)
-    contract: str = "fc2"
-    scales: tuple[str, str] = ("ls1.gamma", "ls2.gamma")
-    plain: bool = True
-
-    def rows(self) -> list[Row]:
-        """The table of the encoder layers."""
-        attention, mlp = f"{BLOCK}attn.", f"{BLOCK}mlp."
-        names = BLOCK_NAMES | {"mlp.contract": f"mlp.{self.contract}"}
-        gates = [mlp + each for each in self.gates]
-        expanding = packed(f"{BLOCK}mlp.gate_expand", gates)
-        if not self.plain:
-            expanding = [without_bias(f"{BLOCK}mlp.gate_expand", gates)]
-            expanding += [without_bias(BLOCK + ours, [BLOCK + names.pop(ours)]) for ours in LAST]
-        return [
-            *pairs(names, BLOCK, BLOCK),
-            stacked(f"{BLOCK}attention.qkv.weight", [attention + each for each in self.projections]),
-            stacked(f"{BLOCK}attention.qkv.bias", [each and attention + each for each in self.biases]),
-            *expanding,
-            same(f"{BLOCK}attention_branch.scale.gamma", BLOCK + self.scales[0]),
-            same(f"{BLOCK}mlp_branch.scale.gamma", BLOCK + self.scales[1]),
-        ]
-
-
-FUSED = Layers()
-APART = ("q_proj", "k_proj", "v_proj")
-
-
-def layers_of(source: Source) -> Layers:
-    """The names that a file has."""
-    first = {name.removeprefix("blocks.0.") for name in source.tensors if name.startswith("blocks.0.")}
-    layers = FUSED
-    if "attn.q_proj.weight" in first:
-        weights = tuple(f"{part}.weight" for part in APART)
-        biases = tuple(f"{part}.bias" if f"attn.{part}.bias" in first else None for part in APART)
-        layers = layers._replace(projections=weights, biases=biases)
-    elif "attn.q_bias" in first:
-        layers = layers._replace(biases=("q_bias", None, "v_bias"))
-    if "mlp.fc1_g.weight" in first:
-        layers = layers._replace(gates=("fc1_g", "fc1_x"))
-    if "attn.proj.bias" not in first:
-        layers = layers._replace(plain=False)
-    if "gamma_1" in first:
-        layers = layers._replace(scales=("gamma_1", "gamma_2"))
-    return layers
-
-
-ROWS = pairs(
-    {
+# The names of the layers, which other codebases share. Both sides call them blocks.N.
+TIMM_VIT = Family(
+    names={
         "stem.projection": "patch_embed.proj",
         "embedding_norm": "norm_pre",
         "norm": "norm",
         "head": "head",
         "head.classes": "head",
         "head.distillation": "head_dist",
-    }
+    },
+    layer="blocks.{}.",
+    layer_names={
+        "attention_norm": "norm1",
+        "attention.sub_norm": "attn.norm",
+        "attention.out": "attn.proj",
+        "attention.query_norm": "attn.q_norm",
+        "attention.key_norm": "attn.k_norm",
+        "mlp_norm": "norm2",
+        "mlp.sub_norm": "mlp.norm",
+        "mlp.expand": "mlp.fc1",
+        "mlp.contract": "mlp.fc2",
+    },
+    attention=("attn.qkv.",),
+    gates=("mlp.fc1",),
+    scales=("ls1.gamma", "ls2.gamma"),
+    tokens={"class_token": "cls_token", "distillation_token": "dist_token", "registers": "reg_token"},
 )
+# Of Beit, whose keys have no bias.
+BEIT_VIT = TIMM_VIT._replace(biases=("attn.q_bias", None, "attn.v_bias"), scales=("gamma_1", "gamma_2"))
+APART = ("attn.q_proj.", "attn.k_proj.", "attn.v_proj.")
+
+
+def family_of(source: Source) -> Family:
+    """The names that a file has."""
+    first = {name.removeprefix("blocks.0.") for name in source.tensors if name.startswith("blocks.0.")}
+    family = TIMM_VIT
+    if "attn.q_proj.weight" in first:
+        biases = tuple(f"{part}bias" if f"{part}bias" in first else None for part in APART)
+        family = family._replace(attention=APART, biases=biases)
+    elif "attn.q_bias" in first:
+        family = family._replace(biases=BEIT_VIT.biases)
+    if "mlp.fc1_g.weight" in first:
+        family = family._replace(gates=("mlp.fc1_g", "mlp.fc1_x"))
+    if "attn.proj.bias" not in first:
+        family = family._replace(plain=False)
+    if "gamma_1" in first:
+        family = family._replace(scales=BEIT_VIT.scales)
+    return family
+
+
 ATTENTION_POOL = {
     "attention.query": "q",
     "attention.key_value": "kv",
@@ -198,7 +162,7 @@ def read_timm(source: Source, family: str = "timm's ViT", **images: Any) -> Spec
     if branches > 1:  # each with so many heads
         wide = {"heads": branches * config.heads, "head_dim": config.resolved_head_dim}
         config = ViTConfig.checked(config.model_dump(), wide)
-    rows = timm_rows(config, embedded=embedded, layers=layers_of(source))
+    rows = timm_rows(config, embedded=embedded, family=family_of(source))
     if config.position.kind == "relative-bias":
         interpolation = "beit"
     look = timm_preprocessing(source, config, family, images)
@@ -248,11 +212,11 @@ def timm_fields(source: Source, known: Mapping[str, object]) -> tuple[dict[str, 
         known: as `checked_arguments` returns it.
     """
     tensors = source.tensors
-    layers = layers_of(source)
+    names = family_of(source)
     tables = BEIT_SHARED_BIAS in tensors or BEIT_BIAS.format(0) in tensors
     if not known and not tables:
-        check_not_eva(source, named=(layers.scales, layers.biases) != (FUSED.scales, FUSED.biases))
-    shapes = shape_fields(source, [*ROWS, *layers.rows()])
+        check_not_eva(source, named=(names.scales, names.biases) != (TIMM_VIT.scales, TIMM_VIT.biases))
+    shapes = shape_fields(source, names.rows())
     (p, q), channels, stride = shapes["patch_size"], shapes["channels"], 1
     stem: Mapping[str, object] = {"kind": "patch", "bias": "patch_embed.proj.bias" in tensors}
     if "patch_embed.norm.weight" in tensors:
@@ -290,7 +254,7 @@ def timm_fields(source: Source, known: Mapping[str, object]) -> tuple[dict[str, 
         "image_size": size,
         "norm_kind": "layer" if "blocks.0.norm1.bias" in tensors else "rms",
         "norm": "post-branch" if known.get("use_post_norm") else "pre",
-        "qkv_bias": any(f"blocks.0.attn.{each}" in tensors for each in layers.biases),
+        "qkv_bias": any(f"blocks.0.{each}" in tensors for each in names.biases or ("attn.qkv.bias",)),
         "extra_norms": (*shapes["extra_norms"], *inner),
         "class_token": class_token,
         "registers": registers,
@@ -397,23 +361,16 @@ def timm_preprocessing(
         raise InputError(f"{source.where}: pretrained_cfg of config.json is not understood") from None
 
 
-def timm_rows(config: ViTConfig, *, embedded: bool = True, layers: Layers = FUSED) -> list[Row]:
+def timm_rows(config: ViTConfig, *, embedded: bool = True, family: Family = TIMM_VIT) -> list[Row]:
     """The whole table.
 
     Args:
         embedded: the class token (and the registers) have rows among the positions.
-        layers: how the encoder layers are named.
+        family: how the encoder layers are named.
     """
     attention_pool = "pool.pool." if config.final_norm == "pooled" else "pool."
-    prefix = {"class_token": "cls_token", "distillation_token": "dist_token", "registers": "reg_token"}
-    rows = [
-        tokens_and_positions(config, prefix, "pos_embed", positioned=prefix if embedded else ()),
-        *ROWS,
-        *layers.rows(),
-    ]
+    rows = family._replace(positioned=None if embedded else ()).table(config)
     if config.stem.kind == "patch" and config.stem.norm_after:
-        rows = [row for row in rows if row.ours[:1] != ("stem.projection.weight",)]
-        rows += [linear_stem("patch_embed.proj.weight", config.patch_size)]
         rows += pairs({"stem.norm_after": "patch_embed.norm"})
     if config.position.kind == "relative-bias":
         rows += bias_rows(config, BEIT_BIAS, BEIT_SHARED_BIAS)

@@ -10,7 +10,7 @@ from vitreous.checkpoints.canonicalize import held, ratio_for, without_key_bias,
 from vitreous.checkpoints.files import File
 from vitreous.checkpoints.format import PLAIN_VIT, Format, Limits
 from vitreous.checkpoints.formats import timm_naflex
-from vitreous.checkpoints.formats.timm import CROP_MODES, FUSED, POOLS, read_timm, timm_rows
+from vitreous.checkpoints.formats.timm import BEIT_VIT, CROP_MODES, POOLS, TIMM_VIT, read_timm, timm_rows
 from vitreous.checkpoints.formats.timm_facts import timm_facts
 from vitreous.checkpoints.formats.timm_registry import known_architecture, registry
 from vitreous.checkpoints.formats.timm_variants import EVA_LIMITS, SHARED_ARGUMENTS, eva_form, needs_eva
@@ -59,7 +59,6 @@ BEIT_LIMITS: Limits = PLAIN_VIT | {
     "pooling.kind": ("class", "mean"),
     "final_norm": ("tokens", "pooled"),
 }
-BEIT_LAYERS = FUSED._replace(biases=("q_bias", None, "v_bias"), scales=("gamma_1", "gamma_2"))
 
 
 def limits_of(model: Model) -> Limits:
@@ -91,18 +90,18 @@ def write_timm(model: Model, path: Path) -> None:
         config, weights, name, args = eva_form(config, weights, model_args(config))
     elif "tokens" in config.extra_norms:
         config, weights = without_patch_bias(config, weights)
-    layers = FUSED._replace(scales=("gamma_1", "gamma_2")) if eva else FUSED
+    family = TIMM_VIT._replace(scales=BEIT_VIT.scales) if eva else TIMM_VIT
     if needs_beit(config):
-        layers, weights = BEIT_LAYERS, without_key_bias(weights)
+        family, weights = BEIT_VIT, without_key_bias(weights)
         name, args = "beit_base_patch16_224", beit_args(config, model_args(config))
     if eva and "mlp" in config.extra_norms and config.mlp == "swiglu":
-        layers = layers._replace(gates=("fc1_g", "fc1_x"))
+        family = family._replace(gates=("mlp.fc1_g", "mlp.fc1_x"))
     if config.norm_kind == "rms":
-        layers = FUSED._replace(gates=("fc1_g", "fc1_x"), plain=False)
+        family = TIMM_VIT._replace(gates=("mlp.fc1_g", "mlp.fc1_x"), plain=False)
         name = "aimv2_large_patch14_224"
         args = model_args(config) | {"mlp_ratio": ratio_for(config.mlp_dim, config.width)}
     naflex = naflex_architecture(model) if not name and config.stem.kind == "patch" else None
-    tensors = write_rows(timm_rows(config, layers=layers, embedded=not naflex), weights)
+    tensors = write_rows(timm_rows(config, family=family, embedded=not naflex), weights)
     if naflex:
         way = (model.origin and model.origin.interpolation) or "timm"
         name, args = naflex, timm_naflex.arguments(config, model_args(config), way)

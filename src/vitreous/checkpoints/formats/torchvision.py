@@ -5,50 +5,39 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from vitreous.checkpoints.canonicalize import held
 from vitreous.checkpoints.facts import CONFIG, Documents, Facts, Statements
-from vitreous.checkpoints.format import PLAIN_VIT, Format, Spec, reading_as, tokens_and_positions
+from vitreous.checkpoints.family import Family
+from vitreous.checkpoints.format import PLAIN_VIT, Format, Spec, reading_as
 from vitreous.checkpoints.formats.state_dicts import state_dict_config
 from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.torch_files import write_torch
 from vitreous.checkpoints.training_facts import plain_facts
-from vitreous.checkpoints.weights import Row, pairs, same, write_rows
 from vitreous.errors import InputError, nearest
-from vitreous.models.config import ViTConfig
-from vitreous.models.model import Model
 from vitreous.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
 
-TORCHVISION_LIMITS = PLAIN_VIT | {"channels": (3,), "representation_size": None}
-TORCHVISION_LAYER = "encoder.layers.encoder_layer_{}."
-TORCHVISION_NAMES = {
-    "stem.projection": "conv_proj",
-    "norm": "encoder.ln",
-    "representation.linear": "heads.pre_logits",
-    "head": "heads.head",
-}
-TORCHVISION_LAYER_NAMES = {
-    "attention_norm": "ln_1",
-    "attention.out": "self_attention.out_proj",
-    "mlp_norm": "ln_2",
-    "mlp.expand": "mlp.linear_1",
-    "mlp.contract": "mlp.linear_2",
-}
-TORCHVISION_ROWS = [
-    *pairs(TORCHVISION_NAMES),
-    *pairs(TORCHVISION_LAYER_NAMES, "blocks.{}.", TORCHVISION_LAYER),
-    same("blocks.{}.attention.qkv.weight", f"{TORCHVISION_LAYER}self_attention.in_proj_weight"),
-    same("blocks.{}.attention.qkv.bias", f"{TORCHVISION_LAYER}self_attention.in_proj_bias"),
-]
-
-
-def torchvision_rows(config: ViTConfig) -> list[Row]:
-    return [
-        tokens_and_positions(config, {"class_token": "class_token"}, "encoder.pos_embedding"),
-        *TORCHVISION_ROWS,
-    ]
+FAMILY = Family(
+    names={
+        "stem.projection": "conv_proj",
+        "norm": "encoder.ln",
+        "representation.linear": "heads.pre_logits",
+        "head": "heads.head",
+    },
+    layer="encoder.layers.encoder_layer_{}.",
+    layer_names={
+        "attention_norm": "ln_1",
+        "attention.out": "self_attention.out_proj",
+        "mlp_norm": "ln_2",
+        "mlp.expand": "mlp.linear_1",
+        "mlp.contract": "mlp.linear_2",
+    },
+    attention=("self_attention.in_proj_",),
+    tokens={"class_token": "class_token"},
+    positions="encoder.pos_embedding",
+    limits=PLAIN_VIT | {"channels": (3,), "representation_size": None},
+    keep=(),
+)
 
 
 def torchvision_name(name: str) -> str:
@@ -99,8 +88,8 @@ def read_torchvision(source: Source) -> Spec:
     source = source.renamed(torchvision_name)
     model = source.facts.model
     stated = {name: model[name] for name in ("heads", "image_size") if model.get("heads")}
-    config = state_dict_config(source, TORCHVISION_ROWS, "encoder.pos_embedding", **stated)
-    rows = torchvision_rows(config)
+    config = state_dict_config(source, FAMILY, **stated)
+    rows = FAMILY.table(config)
     look: dict[str, Any] = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD}
     if stated:
         look |= source.facts.images
@@ -110,19 +99,14 @@ def read_torchvision(source: Source) -> Spec:
     )
 
 
-def write_torchvision(model: Model, path: Path) -> None:
-    config, weights = held(model, "torchvision", TORCHVISION_LIMITS, headless=False)
-    write_torch(write_rows(torchvision_rows(config), weights), path)
-
-
 TORCHVISION = Format(
     name="torchvision",
     about="torchvision's vit_*: a state dict",
     keys=(r"conv_proj\.weight", r"encoder\.pos_embedding"),
     read=read_torchvision,
     gather=torchvision_facts,
-    write=write_torchvision,
-    limits=TORCHVISION_LIMITS,
+    write=lambda model, path: write_torch(FAMILY.write(model, "torchvision", headless=False), path),
+    limits=FAMILY.limits,
     interpolation="torchvision",
     suffixes=(".pth", ".pt"),
     unsaid=("heads", "image_size"),

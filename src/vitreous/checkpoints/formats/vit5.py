@@ -18,12 +18,11 @@ from vitreous.checkpoints.format import (
     image_size_of,
     reading_as,
     shape_fields,
-    tokens_and_positions,
 )
-from vitreous.checkpoints.formats.timm import Layers
+from vitreous.checkpoints.formats.timm import TIMM_VIT
 from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.torch_files import write_torch
-from vitreous.checkpoints.weights import Row, pairs, write_rows
+from vitreous.checkpoints.weights import write_rows
 from vitreous.errors import InputError
 from vitreous.layers.rotary import decreasing
 from vitreous.models.config import ViTConfig
@@ -32,29 +31,28 @@ from vitreous.models.names import REGISTER_TEMPERATURE, TEMPERATURE
 from vitreous.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD
 
 PATCH_WAVES, REGISTER_WAVES = "blocks.{}.attn.rope.freqs", "blocks.{}.attn.rope_reg.freqs"
-LAYERS = [
-    *pairs({"stem.projection": "patch_embed.proj", "norm": "norm", "head": "head"}),
-    *Layers(scales=("gamma_1", "gamma_2")).rows(),
-]
-LIMITS = PLAIN_VIT | {
-    "norm_kind": ("rms",),
-    "qk_norm": ("head",),
-    "registers": None,
-    "position.rotary": None,
-    "position.rotary.kind": ("axial",),
-    "position.rotary.pairs": ("interleaved",),
-    "position.rotary.axes": ("yx",),
-    "position.rotary.coordinates": ("index",),
-    "position.rotary.offset": (0.0,),
-    "position.rotary.reference": (None,),
-    "position.rotary.periods": (None,),
-    "position.rotary.register_temperature": None,
-}
-
-
-def rows_of(config: ViTConfig) -> list[Row]:
-    tokens = {"class_token": "cls_token", "registers": "reg_token"}
-    return [tokens_and_positions(config, tokens, "pos_embed", positioned=()), *LAYERS]
+FAMILY = TIMM_VIT._replace(
+    names={"stem.projection": "patch_embed.proj", "norm": "norm", "head": "head"},
+    scales=("gamma_1", "gamma_2"),
+    tokens={"class_token": "cls_token", "registers": "reg_token"},
+    positioned=(),
+    limits=PLAIN_VIT
+    | {
+        "norm_kind": ("rms",),
+        "qk_norm": ("head",),
+        "registers": None,
+        "position.rotary": None,
+        "position.rotary.kind": ("axial",),
+        "position.rotary.pairs": ("interleaved",),
+        "position.rotary.axes": ("yx",),
+        "position.rotary.coordinates": ("index",),
+        "position.rotary.offset": (0.0,),
+        "position.rotary.reference": (None,),
+        "position.rotary.periods": (None,),
+        "position.rotary.register_temperature": None,
+    },
+    keep=("layer_scale", "qkv_bias"),
+)
 
 
 def temperature_of(waves: Tensor, usual: float, where: str) -> float:
@@ -68,7 +66,7 @@ def temperature_of(waves: Tensor, usual: float, where: str) -> float:
 
 
 def read_vit5(source: Source) -> Spec:
-    shapes = shape_fields(source, LAYERS)
+    shapes = shape_fields(source, FAMILY.rows())
     waves, of_registers = (source.tensors[name.format(0)].float() for name in (PATCH_WAVES, REGISTER_WAVES))
     fields = {
         **shapes,
@@ -88,7 +86,7 @@ def read_vit5(source: Source) -> Spec:
     }
     config = configured(ViTConfig, source, fields)
     look = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD, "crop_fraction": 1.0}
-    reading = reading_as("ViT-5", source, config, rows_of(config), **look)
+    reading = reading_as("ViT-5", source, config, FAMILY.table(config), **look)
     computed: list[str] = []
     for layer in range(config.depth):
         computed += [PATCH_WAVES.format(layer), REGISTER_WAVES.format(layer)]
@@ -96,7 +94,7 @@ def read_vit5(source: Source) -> Spec:
 
 
 def write_vit5(model: Model, path: Path) -> None:
-    config, weights = held(model, "vit-5", LIMITS, keep=("layer_scale", "qkv_bias"))
+    config, weights = held(model, "vit-5", FAMILY.limits, keep=FAMILY.keep)
     rotary = config.rotary
     assert rotary is not None
     assert rotary.kind == "axial"
@@ -107,7 +105,7 @@ def write_vit5(model: Model, path: Path) -> None:
     count = config.resolved_head_dim // 4
     waves = decreasing(rotary.temperature or 100.0, count)
     of_registers = decreasing(rotary.register_temperature, count)
-    tensors = write_rows(rows_of(config), weights)
+    tensors = write_rows(FAMILY.table(config), weights)
     for layer in range(config.depth):
         tensors[PATCH_WAVES.format(layer)] = waves
         tensors[REGISTER_WAVES.format(layer)] = of_registers
@@ -120,7 +118,7 @@ VIT5 = Format(
     keys=(r"blocks\.0\.attn\.rope_reg\.freqs", "reg_token"),
     read=read_vit5,
     write=write_vit5,
-    limits=LIMITS,
+    limits=FAMILY.limits,
     interpolation="huggingface",
     suffixes=(".pth", ".pt"),
     unsaid=("image_size",),

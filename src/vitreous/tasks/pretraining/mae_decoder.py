@@ -13,17 +13,16 @@ from vitreous.checkpoints.canonicalize import held
 from vitreous.checkpoints.facts import CONFIG
 from vitreous.checkpoints.files import File
 from vitreous.checkpoints.format import PLAIN_VIT
-from vitreous.checkpoints.formats.huggingface import family_rows, huggingface_rows
+from vitreous.checkpoints.formats.huggingface import huggingface_rows
 from vitreous.checkpoints.formats.huggingface_families import VIT
 from vitreous.checkpoints.formats.huggingface_writing import common
-from vitreous.checkpoints.formats.timm import FUSED, timm_rows
+from vitreous.checkpoints.formats.timm import TIMM_VIT, timm_rows
 from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.weights import (
     Row,
     converted,
     load_weights,
     of_model,
-    pairs,
     read_rows,
     stored,
     write_rows,
@@ -201,8 +200,7 @@ def published_decoder(file: File, **settings: object) -> PublishedDecoder | None
 
 def decoder_rows(layer: str) -> list[Row]:
     """The table of a decoder's weights, by the name of its layers."""
-    rows = family_rows(VIT._replace(names=NAMES, layer=layer), swiglu=False)
+    rows = VIT._replace(names=NAMES, layer=layer).rows()
     if layer == AUTHORS:
-        rows = [row._replace(theirs=tuple(f"decoder_{name}" for name in row.theirs)) for row in FUSED.rows()]
-        rows += pairs(NAMES)
+        rows = TIMM_VIT._replace(names=NAMES, layer="decoder_blocks.{}.").rows()
     return [converted("mask", "mask_token", Tensor.flatten, lambda mask: mask[None, None]), *rows]
