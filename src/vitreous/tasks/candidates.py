@@ -422,13 +422,13 @@ def add_means(table: Table) -> list[Trial]:
     for each in table.ranked():
         if len(each.parts) == 1:
             families.setdefault(each.parts[0].family, each)
-    known = table.names
+    known = {frozenset(part.name for part in each.parts) for each in table.candidates}
     added: list[Trial] = []
     best = list(families.values())
     for place, first in enumerate(best):
         for second in best[place + 1 :]:
             parts = first.parts + second.parts
-            if f"mean of {parts[0].name} and {parts[1].name}" in known:
+            if frozenset(part.name for part in parts) in known:
                 continue
             outputs = mean_of(first.outputs, second.outputs, table.problem.task)
             added.append(table.add(parts, outputs))

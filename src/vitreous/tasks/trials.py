@@ -642,7 +642,7 @@ def last_comparison(
             add_means(table)
         found = table.best
         for each in short:  # but none ahead of what answers, as its network is not there any more
-            if each.trial.name != training.name and (found is None or each.trial.merit <= found.trial.merit):
+            if not of_training(each, training) and (found is None or each.trial.merit <= found.trial.merit):
                 table.candidates.append(each)
         return found
     able = [each for each in table.ranked() if not each.learns or (learned and of_training(each, training))]
