@@ -85,7 +85,7 @@ def test_an_encoder_of_the_hubs_cache_carries_a_training(
     hub: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Found, announced, frozen, fine-tuned; the model that is kept loads and predicts as any other."""
-    data = draw(tmp_path / "photos", 12)
+    data = draw(tmp_path / "photos", 7)
     run = vt.train(data, out=tmp_path / "run", settings={"training": {"length": "2 steps"}}, offline=True)
     told = capsys.readouterr().err
     assert f"encoder: {hub} (" in told
@@ -562,6 +562,7 @@ def test_a_number_that_is_linear_in_the_pixels_is_found(tmp_path: Path) -> None:
     assert answer.value == pytest.approx(float(rows[4].split(",")[1]), abs=3)
 
 
+@pytest.mark.slow
 def test_labels_are_compared_too(tmp_path: Path) -> None:
     data = draw(tmp_path / "data", 24)
     rows = ["path,label"]
@@ -588,6 +589,7 @@ def test_labels_are_compared_too(tmp_path: Path) -> None:
     assert all(0 < each < 1 for each in chosen.values())
 
 
+@pytest.mark.slow
 def test_of_very_many_small_images_a_lighter_model_is_tried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
