@@ -26,7 +26,8 @@ from vitreous.evaluation.classification import evaluate
 from vitreous.evaluation.scores import half_width
 from vitreous.models.model import Model
 from vitreous.tasks import task_named
-from vitreous.tasks.training_run import learn
+from vitreous.tasks.fit import fit
+from vitreous.tasks.training_run import plan_of_run
 from vitreous.training.run import Run
 
 OVERLAP = 360 / 1437  # held-out images for each one that is learned from
@@ -39,7 +40,7 @@ def one_split(seed: int, settings: dict[str, Any]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         run = Run.create(Path(folder) / "run", planned.config)
         processor = time.process_time()
-        trained = learn(run, planned.data, device=torch.device("cpu"))
+        trained = fit(plan_of_run(run, planned.data))
         processor = time.process_time() - processor
     assert isinstance(trained.model, Model)
     evaluation = evaluate(trained.model, planned.data.test)

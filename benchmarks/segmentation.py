@@ -27,10 +27,11 @@ from vitreous.addons.segmentation.model import Segmenter
 from vitreous.addons.segmentation.task import segmentation
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.tasks import task_named
+from vitreous.tasks.fit import fit
 from vitreous.tasks.task import Plan
-from vitreous.tasks.training_run import learn
-from vitreous.training.distributed import World
+from vitreous.tasks.training_run import plan_of_run
 from vitreous.training.learner import Learner
+from vitreous.training.place import Place
 from vitreous.training.run import Run
 from vitreous.training.step import LossOf
 from vitreous.training.trainer import Trainer
@@ -86,7 +87,7 @@ def numbers(evaluation: SegmentationEvaluation, model: nn.Module, **more: Any) -
 def train_ours(planned: Plan[Any, Any], path: Path) -> dict[str, Any]:
     run = Run.create(path, planned.config)
     begun = time.process_time()
-    model = learn(run, planned.data, device=torch.device("cpu")).model
+    model = fit(plan_of_run(run, planned.data)).model
     assert isinstance(model, Segmenter)
     seconds = time.process_time() - begun
     assert planned.data.test is not None
@@ -104,7 +105,7 @@ def train_unet(
     training = planned.config.training.model_copy(update={"peak_lr": lr, "ema": None})
     objective = segmentation(training)
     task = task_named("segmentation")
-    loader = task.prepare(run.config, planned.data, device=torch.device("cpu"), world=World()).loader
+    loader = task.prepare(run.config, planned.data, Place()).loader
     trial = Learner.begin(UNet(len(CLASSES), width, planned.config.prepared), training)
     begun = time.process_time()
     Trainer(

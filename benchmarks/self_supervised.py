@@ -40,10 +40,12 @@ from vitreous.data.sources import open_data, summarize
 from vitreous.evaluation.classification import evaluate
 from vitreous.evaluation.probes import beside_baselines, probe
 from vitreous.tasks import OBJECTIVES, task_named
+from vitreous.tasks.fit import fit
 from vitreous.tasks.pretraining.task import Pretraining
 from vitreous.tasks.recipe_choice import choose_fine_tuning, choose_recipe
-from vitreous.tasks.training_run import learn
+from vitreous.tasks.training_run import plan_of_run
 from vitreous.training.initial_model import checkpoint, fitted_to_checkpoint
+from vitreous.training.place import Place
 from vitreous.training.run import Run
 from vitreous.training.settings import configure
 from vitreous.training.trainer import Trainer
@@ -69,7 +71,7 @@ def finished(path: Path, config: Callable[[], Any], splits: Splits, device: torc
     if not (path / "model" / "config.json").exists():
         clock = clock_of(device)
         started = clock()
-        learn(run, splits, device=device)
+        fit(plan_of_run(run, splits), Place(device))
         print(f"{path.name}: {clock() - started:.0f} s", flush=True)
     return run
 

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 
 from vitreous.data.config import DataConfig
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
 from vitreous.models.vit import ViT
 from vitreous.tasks import task_named
-from vitreous.tasks.training_run import learn
+from vitreous.tasks.fit import fit
+from vitreous.tasks.training_run import plan_of_run
 from vitreous.training.config import EvaluationConfig, RunConfig
 from vitreous.training.run import Run
 
@@ -63,7 +63,7 @@ def test_fewshot_accuracy_is_measured_during_pretraining(objective: str, tmp_pat
     }
     planned = task_named(objective).plan("digits", settings)
     run = Run.create(tmp_path / "run", planned.config)
-    learn(run, planned.data, device=torch.device("cpu"))
+    fit(plan_of_run(run, planned.data))
     row = run.metrics()[-1]
     assert {"validation_loss", "validation_fewshot_1", "validation_fewshot_10"} <= row.keys()
     assert row["validation_fewshot_10"] > 0.1

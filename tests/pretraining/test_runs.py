@@ -22,13 +22,15 @@ from vitreous.data.sources import open_data
 from vitreous.errors import InputError
 from vitreous.inspection.runs.report import label_of
 from vitreous.tasks import OBJECTIVES, task_named, training_run
+from vitreous.tasks.fit import fit
 from vitreous.tasks.pretraining.rules import sampled
 from vitreous.tasks.pretraining.task import open_unlabeled
-from vitreous.tasks.training_run import learn, open_run
+from vitreous.tasks.training_run import open_run, plan_of_run
 from vitreous.training.callbacks import Callback
 from vitreous.training.config import MachineConfig
 from vitreous.training.distributed import World
 from vitreous.training.learner import scaled_lr
+from vitreous.training.place import ON_CPU
 from vitreous.training.run import Run
 from vitreous.training.trainer import NotFinite, Trainer
 
@@ -59,7 +61,7 @@ def tiny_run(path: Path, objective: str = "mae") -> tuple[Run, Splits]:
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_a_run_leaves_an_encoder_behind(tmp_path, objective):
     run, splits = tiny_run(tmp_path / "run", objective)
-    result = learn(run, splits, device=CPU)
+    result = fit(plan_of_run(run, splits))
     encoder = vt.load(tmp_path / "run")
     assert encoder.config.num_classes is None
     assert encoder.labels is None
@@ -86,10 +88,10 @@ def test_a_batch_is_split_where_the_memory_is_small(tmp_path, objective, monkeyp
     task = task_named(objective)
     weights = sum(each.numel() for each in task.build(run.config, splits, steps=1).parameters())
     monkeypatch.setattr(training_run, "free_bytes", lambda device: int((16 * weights + 1_000_000) / 0.7))
-    parts = training_run.micro_batches(task, run.config, splits, CPU, World())
+    parts = training_run.parts_that_fit(task, run.config, splits, ON_CPU)
     assert 1 < parts <= 32
     machine = MachineConfig(grad_accum_steps=parts, evaluation_batch_size=360)
-    learn(run.with_training(machine=machine, length="1 steps"), splits, device=CPU)
+    fit(plan_of_run(run.with_training(machine=machine, length="1 steps"), splits))
 
 
 def test_a_process_without_a_batch_takes_part_in_validation(tmp_path):
@@ -131,13 +133,13 @@ def to_pil(pixels: torch.Tensor) -> Image.Image:
 @pytest.mark.parametrize("objective", ["mae", "dino", "contrastive"])
 def test_a_run_that_goes_on_ends_with_the_same_bits(tmp_path, objective):
     run, splits = tiny_run(tmp_path / "whole", objective)
-    learn(run, splits, device=CPU)
+    fit(plan_of_run(run, splits))
     shutil.copytree(run.path, tmp_path / "half")
     (tmp_path / "half" / "checkpoints" / "step-000000004.json").unlink()
     shutil.rmtree(tmp_path / "half" / "model")
     again = open_run(tmp_path / "half")
     assert again.states.steps() == [3]
-    learn(again, splits, device=CPU)
+    fit(plan_of_run(again, splits))
     ours, theirs = vt.load(tmp_path / "half").state_dict(), vt.load(tmp_path / "whole").state_dict()
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
@@ -152,7 +154,7 @@ def test_activations_computed_again_change_nothing(tmp_path, objective):
             "digits", {**TINY, **(DINO if objective == "dino" else {}), "training": training}
         )
         run = Run.create(tmp_path / str(again), planned.config)
-        results.append(learn(run, planned.data, device=CPU).model.encoder.state_dict())
+        results.append(fit(plan_of_run(run, planned.data)).model.encoder.state_dict())
     assert all(torch.equal(results[0][name], results[1][name]) for name in results[0])
 
 
@@ -317,7 +319,7 @@ def test_training_begins_with_the_encoder(tmp_path):
     from vitreous.training.initial_model import starting_model
 
     run, splits = tiny_run(tmp_path / "run")
-    encoder = learn(run, splits, device=CPU).model.encoder
+    encoder = fit(plan_of_run(run, splits)).model.encoder
     planned = task_named("classification").plan("digits", {}, init=str(run.path))
     model = starting_model(planned.config, planned.data.train.classes)
     assert model.config.num_classes == 10
@@ -337,7 +339,7 @@ def test_a_loss_that_is_not_finite_keeps_the_last_good_weights(tmp_path):
         pytest.warns(UserWarning, match="not finite"),
         pytest.raises(NotFinite, match=r"they are in .*model"),
     ):
-        learn(run, splits, device=CPU)
+        fit(plan_of_run(run, splits))
     assert all(torch.isfinite(weight).all() for weight in vt.load(run.path).parameters())
 
 
@@ -395,9 +397,9 @@ def test_the_teacher_follows_until_the_time_is_up(tmp_path, monkeypatch):
             shares.append((float(trainer.learner.model.done), trainer.learner.step / trainer.total))
 
     ticks = itertools.count(0.0, 0.25)
-    monkeypatch.setattr(training_run, "Trainer", partial(Trainer, clock=lambda: next(ticks)))
+    monkeypatch.setattr("vitreous.tasks.fit.Trainer", partial(Trainer, clock=lambda: next(ticks)))
     with pytest.warns(UserWarning, match="s hold about .* too few to learn much"):
-        trained = learn(run.with_training(length="0.5 minutes"), splits, device=CPU, callbacks=[Shares()])
+        trained = fit(plan_of_run(run.with_training(length="0.5 minutes"), splits), callbacks=[Shares()])
     assert len(shares) > 8  # of which four were planned
     assert all(found == pytest.approx(wanted) for found, wanted in shares[2:])
     assert shares[-2][0] < shares[-1][0] == 1

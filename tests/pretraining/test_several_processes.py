@@ -9,8 +9,9 @@ from forked import run_group
 from vitreous.cli import run as command
 from vitreous.data.config import DataConfig
 from vitreous.tasks import task_named
+from vitreous.tasks.fit import fit
 from vitreous.tasks.pretraining.task import open_unlabeled
-from vitreous.tasks.training_run import learn, open_run
+from vitreous.tasks.training_run import open_run, plan_of_run
 from vitreous.training.run import Run
 
 DRIVER = """
@@ -20,14 +21,16 @@ import torch
 torch.set_num_threads(1)
 from vitreous.data.config import DataConfig
 from vitreous.tasks.pretraining.task import open_unlabeled
-from vitreous.tasks.training_run import learn, open_run
+from vitreous.tasks.fit import fit
+from vitreous.tasks.training_run import open_run, plan_of_run
+from vitreous.training.place import Place
 from vitreous.training.distributed import process_group
 from vitreous.training.run import Run
 
 splits = open_unlabeled("digits", DataConfig())
 with process_group(torch.device("cpu")) as (world, device):
     for folder in sys.argv[1:]:
-        learn(open_run(Path(folder)), splits, device=device, world=world)
+        fit(plan_of_run(open_run(Path(folder)), splits), Place(device, world))
     torch.distributed.barrier()
 """
 
@@ -69,7 +72,7 @@ def test_parameters_without_a_gradient_keep_nobody_waiting(tmp_path):
     splits = open_unlabeled("digits", DataConfig())
     for (objective, shard), run in runs.items():
         alone = Run.create(tmp_path / f"{objective}-{shard}-1", run.config)
-        learn(alone, splits, device=torch.device("cpu"))
+        fit(plan_of_run(alone, splits))
         rows, expected = run.metrics(), alone.metrics()
         assert [row["step"] for row in rows] == [row["step"] for row in expected]
         # Masks are drawn by each process, so the curves are alike and not the same.
@@ -104,7 +107,7 @@ def test_dinos_teacher_goes_on_in_shards_and_without(tmp_path):
     splits = open_unlabeled("digits", DataConfig())
     toml = runs[0].path / "config.toml"
     toml.write_text(toml.read_text().replace('"8 steps"', '"9 steps"'))
-    alone = learn(open_run(runs[0].path), splits, device=torch.device("cpu"))
+    alone = fit(plan_of_run(open_run(runs[0].path), splits))
     assert int(alone.model.step) == 9
 
 

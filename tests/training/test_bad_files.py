@@ -25,8 +25,11 @@ torch.set_num_threads(1)
 from vitreous.data.loading import BadFiles
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
+from vitreous.training.place import Place
 from vitreous.training.distributed import BadFileSync
-from vitreous.tasks.training_run import learn
+from vitreous.tasks.fit import fit
+from vitreous.tasks.training_run import plan_of_run
+from vitreous.training.place import Place
 from vitreous.training.distributed import process_group
 from vitreous.training.run import Run
 
@@ -42,7 +45,7 @@ with process_group(torch.device("cpu")) as (world, device):
         path = Path(argument)
         run = Run.open(path)
         try:
-            learn(run, open_data(run.config.source, run.config.data), device=device, world=world)
+            fit(plan_of_run(run, open_data(run.config.source, run.config.data)), Place(device, world))
         except InputError as error:
             (path / f"error-{world.rank}.txt").write_text(str(error))
     torch.distributed.barrier()

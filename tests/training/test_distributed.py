@@ -31,11 +31,13 @@ from vitreous.evaluation.outputs import MOST_KEPT
 from vitreous.evaluation.probes import fewshot_measure, knn_measure
 from vitreous.models.names import create
 from vitreous.tasks import task_named
+from vitreous.tasks.fit import fit
 from vitreous.tasks.pretraining.task import build_objective
-from vitreous.tasks.training_run import learn, start_run
+from vitreous.tasks.training_run import plan_of_run, with_run
 from vitreous.training.callbacks import read_metrics
 from vitreous.training.config import RunConfig
 from vitreous.training.distributed import ALONE, World, process_group
+from vitreous.training.place import Place
 from vitreous.training.run import Run
 from vitreous.training.settings import configure
 
@@ -46,8 +48,10 @@ import torch
 torch.set_num_threads(1)
 from vitreous.data.config import DataConfig
 from vitreous.data.sources import open_data
-from vitreous.tasks.training_run import learn
+from vitreous.tasks.fit import fit
+from vitreous.tasks.training_run import plan_of_run
 from vitreous.training.config import RunConfig
+from vitreous.training.place import Place
 from vitreous.training.distributed import process_group
 from vitreous.training.run import Run
 
@@ -56,7 +60,7 @@ splits = open_data("digits", DataConfig(test_fraction=0.85))
 with process_group(torch.device("cpu")) as (world, device):
     path = Path(sys.argv[2])
     run = Run.open(path) if "resume" in sys.argv else Run.shared(path, config, world)
-    learn(run, splits, device=device, world=world)
+    fit(plan_of_run(run, splits), Place(device, world))
 """
 
 
@@ -91,7 +95,10 @@ import json, sys
 from pathlib import Path
 import torch
 torch.set_num_threads(1)
-from vitreous.tasks.training_run import start_run
+from vitreous.tasks import task_named
+from vitreous.tasks.training_run import with_run
+from vitreous.training.place import Place
+from vitreous.training.place import Place
 from vitreous.training.distributed import process_group
 
 found = []
@@ -99,7 +106,8 @@ with process_group(torch.device("cpu")) as (world, device):
     for number, settings in enumerate(({}, {"training": {"batch_size": 15}})):
         out = Path(sys.argv[1]) / f"run-{number}"
         source = "synthetic:151@16"
-        started = start_run("classification", source, settings, out=out, device=device, world=world)
+        plan = task_named("classification").plan(source, settings)
+        started = with_run(plan, settings, Place(device, world), out=out)
         found.append((str(started.run.path), started.run.config.training.batch_size, list(started.reasons)))
     (Path(sys.argv[1]) / f"{world.rank}.json").write_text(json.dumps(found))
 """
@@ -126,15 +134,17 @@ torch.set_num_threads(1)
 from vitreous.tasks import task_named
 from vitreous.tasks.training_run import with_run
 from vitreous.tasks.trials import plan_by_trials
+from vitreous.training.place import Place
+from vitreous.training.place import Place
 from vitreous.training.distributed import process_group
 from vitreous.training.settings import to_toml
 
 folder, settings = Path(sys.argv[1]), {"training": {"length": "2 steps", "batch_size": 6}}
 with process_group(torch.device("cpu")) as (world, device):
-    place = {"device": device, "world": world}
+    place = Place(device, world)
     plan = task_named("classification").plan(sys.argv[2], settings)
-    plan = plan_by_trials(plan, settings, out=folder / "run", offline=True, tell=lambda _: None, **place)
-    plan = with_run(plan, settings, **place)
+    plan = plan_by_trials(plan, settings, out=folder / "run", offline=True, tell=lambda _: None, place=place)
+    plan = with_run(plan, settings, place)
     assert (plan.compared.table is not None) == world.first
     found = [plan.compared.training.name, str(plan.run.path.resolve()), to_toml(plan.config)]
     (folder / f"{world.rank}.json").write_text(json.dumps(found))
@@ -196,7 +206,7 @@ def test_torchrun_answers_as_one_process_does(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_loss_curve_is_that_of_one_process(config: RunConfig, splits: Splits, tmp_path: Path) -> None:
-    learn(Run.create(tmp_path / "one", config), splits, device=torch.device("cpu"))
+    fit(plan_of_run(Run.create(tmp_path / "one", config), splits))
     one, two = read_metrics(tmp_path / "one" / "metrics.jsonl"), train(2, config, tmp_path / "two")
     assert len(one) == len(two) == 12
     for mine, theirs in zip(one, two, strict=True):
@@ -218,9 +228,9 @@ def test_each_process_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch, devi
 
 def test_the_memory_of_a_model_in_shards_is_not_measured(tmp_path: Path) -> None:
     settings = {"training": {"machine": {"shard": True}}}
-    options: dict[str, Any] = {"out": tmp_path / "run", "device": torch.device("cpu"), "world": World(0, 2)}
+    plan = task_named("classification").plan("digits", settings)
     with pytest.raises(InputError, match="`batch_size` auto measures a whole model"):
-        start_run("classification", "digits", settings, fit_memory=True, **options)
+        with_run(plan, settings, Place(world=World(0, 2)), out=tmp_path / "run", fit_memory=True)
     assert not (tmp_path / "run").exists()
 
 

@@ -28,8 +28,9 @@ from vitreous.models.names import create
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.tasks.course import at_chance, course_of, is_noise, other_looks
 from vitreous.tasks.doctor import answers_to, examine_run
+from vitreous.tasks.fit import fit
 from vitreous.tasks.recipe_choice import choose
-from vitreous.tasks.training_run import learn
+from vitreous.tasks.training_run import plan_of_run
 from vitreous.training.config import RunConfig
 from vitreous.training.diagnosis import causes_first, course_findings, frozen_encoder, usual_rates
 from vitreous.training.recipes import NAMES, recipe
@@ -51,7 +52,7 @@ def broken(tiny: RunConfig, splits: Splits, tmp_path: Path) -> Broken:
         config = configure(tiny, {"model": plain, "training": training, **data}, settings)
         run = Run.create(tmp_path / "run", config)
         with suppress(NotFinite):  # one of the runs is broken in just this way
-            learn(run, splits, device=torch.device("cpu"))
+            fit(plan_of_run(run, splits))
         return run.path
 
     return make

@@ -14,18 +14,19 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-import torch
 from torch.distributed import HashStore, TCPStore  # type: ignore[attr-defined]
 
 from vitreous.data.dataset import Splits
 from vitreous.errors import InputError
-from vitreous.tasks import training_run
-from vitreous.tasks.training_run import learn
+from vitreous.tasks import task_named, training_run
+from vitreous.tasks.fit import fit
+from vitreous.tasks.training_run import plan_of_run
 from vitreous.training import distributed
 from vitreous.training.callbacks import read_metrics
 from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.config import RunConfig
 from vitreous.training.distributed import first_value, meet
+from vitreous.training.place import ON_CPU
 from vitreous.training.run import Run
 from vitreous.training.settings import configure, to_toml
 
@@ -73,7 +74,7 @@ def test_a_killed_worker_is_begun_again_and_the_run_goes_on(
         process.terminate()
     (path,) = (tmp_path / "runs").iterdir()
     whole = Run.create(tmp_path / "whole", config)
-    learn(whole, splits, device=torch.device("cpu"))
+    fit(plan_of_run(whole, splits))
     rows, expected = (read_metrics(run / "metrics.jsonl") for run in (path, whole.path))
     assert [row["step"] for row in rows] == [row["step"] for row in expected]
     losses = [row["loss"] for row in expected]
@@ -201,10 +202,9 @@ def test_each_run_of_a_script_is_its_own_also_in_processes_that_come_later(
 
     def begun() -> list[Run]:
         monkeypatch.setattr(training_run, "BEGUN", itertools.count())
-        outs, cpu = (tmp_path / "one", tmp_path / "two"), torch.device("cpu")
-        return [
-            training_run.start_run("classification", "digits", {}, out=out, device=cpu).run for out in outs
-        ]
+        plan = task_named("classification").plan("digits", {})
+        outs = tmp_path / "one", tmp_path / "two"
+        return [training_run.with_run(plan, {}, ON_CPU, out=out).made for out in outs]
 
     first, later = begun(), begun()
     assert [run.path.name for run in first] == [run.path.name for run in later] == ["one", "two"]

@@ -16,12 +16,11 @@ from torch.nn.utils import parametrize
 
 from vitreous.data.dataset import Splits
 from vitreous.data.image_samples import Batch
-from vitreous.data.loading import BadFiles
 from vitreous.errors import InputError
 from vitreous.models.names import create
 from vitreous.models.preprocessing import Preprocessing
-from vitreous.tasks.task import Material
-from vitreous.tasks.training_run import compiles, learn, with_precision
+from vitreous.tasks.fit import fit
+from vitreous.tasks.training_run import plan_of_run
 from vitreous.training.callbacks import Tracker
 from vitreous.training.config import (
     HardDistillationConfig,
@@ -33,6 +32,7 @@ from vitreous.training.config import (
 from vitreous.training.initial_model import add_lora, merge_lora, starting_model
 from vitreous.training.memory import accumulation, activation_checkpointing, saved_bytes
 from vitreous.training.objectives import classification, teacher_loss
+from vitreous.training.place import Place
 from vitreous.training.precision import numerics, pick_precision
 from vitreous.training.recipes import recipe
 from vitreous.training.run import Run
@@ -169,7 +169,7 @@ def test_lora_moves_chosen_matrices_and_the_head_and_is_merged_when_saved(
     merge_lora(model)  # which changes nothing yet
     before = dict(model.named_parameters())
     run = Run.create(tmp_path / "run", config)
-    learn(run, splits, device=torch.device("cpu"))
+    fit(plan_of_run(run, splits))
     after = dict(run.model().named_parameters())
     moved = {name for name, parameter in after.items() if not torch.equal(parameter, before[name])}
     assert after.keys() == before.keys()
@@ -226,8 +226,9 @@ def test_precision_follows_the_machine(native: bool, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0) if native else (7, 5))
     assert pick_precision("auto", torch.device("cuda"), width=64) == ("bf16" if native else "fp32")
     for name in ("paper-fine-tuning", "deit", "digits"):  # none is tied to bf16
-        config = with_precision(recipe(name).config, cpu)
-        assert config.training.precision == ("bf16" if native and name != "digits" else "fp32")
+        assert Place(cpu).precision(recipe(name).config) == (
+            "bf16" if native and name != "digits" else "fp32"
+        )
 
 
 def test_a_gpu_uses_tf32_unless_the_precision_is_fp32(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,14 +252,14 @@ def test_a_gpu_uses_tf32_unless_the_precision_is_fp32(monkeypatch: pytest.Monkey
 
 
 def test_long_runs_with_batches_of_one_shape_are_compiled_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vitreous.tasks.training_run.is_installed", lambda module: True)
+    monkeypatch.setattr("vitreous.training.place.is_installed", lambda module: True)
     cuda, config = torch.device("cuda"), RunConfig()
 
     def compiled(
         *, fixed: bool = True, total: int = 5000, device: torch.device = cuda, **machine: Any
     ) -> bool:
-        material = Material(cast(Any, None), 0, BadFiles(), fixed_shapes=fixed)
-        return compiles(material, configure(config, {"training": {"machine": machine}}), device, total)
+        training = configure(config, {"training": {"machine": machine}}).training
+        return Place(device).compiles(training, total, fixed_shapes=fixed)
 
     assert compiled()
     assert not compiled(device=torch.device("cpu"))

@@ -13,7 +13,8 @@ import torch
 from vitreous.addons.text.task import last_checkpoints
 from vitreous.data.dataset import Splits
 from vitreous.errors import InputError
-from vitreous.tasks.training_run import learn
+from vitreous.tasks.fit import fit
+from vitreous.tasks.training_run import plan_of_run
 from vitreous.training.config import RunConfig
 from vitreous.training.distributed import World
 from vitreous.training.learner import Average, learning_rate
@@ -35,7 +36,7 @@ def run(tiny: RunConfig, tmp_path: Path) -> Run:
 @pytest.fixture
 def finished(run: Run, splits: Splits) -> Run:
     """Two epochs of a cosine schedule."""
-    learn(run, splits, device=CPU)
+    fit(plan_of_run(run, splits))
     return run
 
 
@@ -46,7 +47,7 @@ def test_the_rate_follows_the_longer_curve_from_where_the_run_is(finished: Run, 
     assert shares == (pytest.approx(0.27, abs=1e-3), 0)
     assert words.endswith("it is 27.0 % of its peak there instead of 0.0 %")
     assert "from step 16 on" in words
-    trained = learn(longer, splits, device=CPU)
+    trained = fit(plan_of_run(longer, splits))
     rows = longer.metrics()
     assert [row["step"] for row in rows] == list(range(1, 25))
     assert [row["lr"] for row in rows[:16]] == [

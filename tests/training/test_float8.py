@@ -13,7 +13,8 @@ from torch import nn
 from vitreous.data.dataset import Splits
 from vitreous.errors import InputError
 from vitreous.models.names import create
-from vitreous.tasks.training_run import learn
+from vitreous.tasks.fit import fit
+from vitreous.tasks.training_run import plan_of_run
 from vitreous.training import run as run_module
 from vitreous.training.callbacks import read_metrics
 from vitreous.training.config import RunConfig
@@ -79,7 +80,7 @@ def test_a_run_in_8_bits_learns_like_one_in_16_and_its_model_is_plain(
         }
         config = configure(tiny, {"training": training, "augmentation": {"mix": None}})
         run = Run.create(tmp_path / precision, config)
-        trained = learn(run, splits, device=torch.device("cpu"), validate=lambda model: {})
+        trained = fit(plan_of_run(run, splits), validate=lambda model: {})
         losses[precision] = [row["loss"] for row in read_metrics(run.path / "metrics.jsonl")]
         assert all(type(module).__name__ != "Float8Linear" for module in trained.model.modules())
         assert run.model().state_dict().keys() == trained.model.state_dict().keys()

@@ -18,7 +18,8 @@ import vitreous as vt
 from vitreous.data.dataset import Splits
 from vitreous.data.image_samples import Batch
 from vitreous.errors import InputError
-from vitreous.tasks.training_run import learn
+from vitreous.tasks.fit import fit
+from vitreous.tasks.training_run import plan_of_run
 from vitreous.training import trainer
 from vitreous.training.callbacks import Callback, score_of
 from vitreous.training.checkpointer import Checkpointer
@@ -129,7 +130,7 @@ def test_the_best_checkpoint_is_kept_and_is_a_model(
     config = configure(tiny, {"training": {"length": "5 epochs", "records": {"save_every": 1e9}}})
     run = Run.create(tmp_path / "run", config)
     monkeypatch.setattr(trainer, "SAVING", 1e9)  # saving costs nothing
-    learn(run, splits, device=torch.device("cpu"), validate=scripted([0.1, 0.5, 0.4, 0.3, 0.2]))
+    fit(plan_of_run(run, splits), validate=scripted([0.1, 0.5, 0.4, 0.3, 0.2]))
     steps = [row["step"] for row in run.metrics()]
     assert run.states.steps() == [steps[1], steps[-1]]
     folder = run.path / "checkpoints" / f"step-{steps[1]:09}.shards"
@@ -150,13 +151,7 @@ def test_the_best_model_is_the_result_if_asked_for(
     )
     run = Run.create(tmp_path / "run", config)
     told: list[str] = []
-    trained = learn(
-        run,
-        splits,
-        device=torch.device("cpu"),
-        validate=scripted([0.1, 0.5, 0.4]),
-        tell=told.append,
-    )
+    trained = fit(plan_of_run(run, splits), validate=scripted([0.1, 0.5, 0.4]), say=told.append)
     steps = [row["step"] for row in run.metrics()]
     assert told == [f"the model is that of the best validation, at step {steps[-2]}"]
     best = run.states.read(steps[-2], None, World()).tensors
@@ -164,7 +159,7 @@ def test_the_best_model_is_the_result_if_asked_for(
         assert torch.equal(weight, best[f"average/{name}"])
     assert run.states.steps()[-1] == steps[-1]
     with pytest.raises(InputError, match="needs a validation part: set"):
-        learn(Run.create(tmp_path / "none", config), splits, device=torch.device("cpu"))
+        fit(plan_of_run(Run.create(tmp_path / "none", config), splits))
 
 
 class Broken:

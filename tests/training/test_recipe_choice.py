@@ -22,7 +22,7 @@ from vitreous.models.settings import set_leaf
 from vitreous.tasks import task_named, training_run
 from vitreous.tasks.recipe_choice import choose_recipe
 from vitreous.training import precision
-from vitreous.training.distributed import World
+from vitreous.training.place import ON_CPU
 from vitreous.training.precision import pick_precision
 from vitreous.training.recipes import recipe
 from vitreous.training.settings import configure, leaves
@@ -213,7 +213,7 @@ def test_the_memory_of_large_batches_is_measured_and_split(monkeypatch: pytest.M
     task = task_named("classification")
     data = task.plan("digits", {}).data
     monkeypatch.setattr(training_run, "free_bytes", lambda device: 20_000_000)
-    assert training_run.micro_batches(task, digits, data, cpu, World()) > 1
+    assert training_run.parts_that_fit(task, digits, data, ON_CPU) > 1
 
 
 def test_what_the_user_set_is_told_beside_the_recipe() -> None:

@@ -15,9 +15,10 @@ from vitreous.data.dataset import ArrayImages, DataSummary, Splits
 from vitreous.data.image_samples import Batch
 from vitreous.errors import InputError
 from vitreous.models.names import config_of, create
+from vitreous.tasks.fit import fit
 from vitreous.tasks.pretraining.rules import find_recipe, recipe_names
 from vitreous.tasks.recipe_choice import choose, choose_fine_tuning, choose_recipe, fitted_to_count
-from vitreous.tasks.training_run import learn
+from vitreous.tasks.training_run import plan_of_run
 from vitreous.training.initial_model import starting_model
 from vitreous.training.learner import Learner, in_steps, scaled_lr
 from vitreous.training.recipes import NAMES, executed, measured, recipe, sourced
@@ -72,7 +73,7 @@ def test_the_tiny_form_trains(name: str, made: Splits, tmp_path: Path) -> None:
         teacher.save_model(model)
         config = configure(config, {"training": {"distillation": {"teacher": str(teacher.path)}}})
     run = Run.create(tmp_path / "run", config)
-    trained = learn(run, made, device=torch.device("cpu"))
+    trained = fit(plan_of_run(run, made))
     rows = run.metrics()
     assert rows[-1]["step"] == 2
     assert np.isfinite(rows[-1]["loss"])
@@ -85,7 +86,7 @@ def test_the_linear_probe_moves_nothing_but_the_head(made: Splits, tmp_path: Pat
     config = configure(recipe("linear-probe").config, TINY, SMALL_IMAGES)
     before = dict(starting_model(config, made.train.classes).named_parameters())
     run = Run.create(tmp_path / "run", config)
-    learn(run, made, device=torch.device("cpu"))
+    fit(plan_of_run(run, made))
     moved = {name for name, p in run.model().named_parameters() if not torch.equal(p, before[name])}
     assert moved == {"head.weight", "head.bias"}
 

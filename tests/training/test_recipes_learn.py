@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 from vitreous.evaluation.classification import evaluate
 from vitreous.tasks import task_named
-from vitreous.tasks.training_run import learn
+from vitreous.tasks.fit import fit
+from vitreous.tasks.training_run import plan_of_run
 from vitreous.training.run import Run
 
 
@@ -20,7 +20,7 @@ def accuracy_of(source: str, folder: Path, settings: dict[str, Any]) -> float:
     """Of the recipe that the data decide, on what was held out."""
     planned = task_named("classification").plan(source, settings)
     run = Run.create(folder / "run", planned.config)
-    model = learn(run, planned.data, device=torch.device("cpu")).model
+    model = fit(plan_of_run(run, planned.data)).model
     assert planned.data.test is not None
     return evaluate(model, planned.data.test).accuracy
 

@@ -23,13 +23,15 @@ from PIL import Image
 from vitreous.data.dataset import Splits
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
-from vitreous.tasks.training_run import learn
+from vitreous.tasks.fit import fit
+from vitreous.tasks.training_run import plan_of_run
 from vitreous.training import checkpointer as checkpoints
 from vitreous.training.callbacks import Callback
 from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.config import RecordsConfig, RunConfig
 from vitreous.training.distributed import World
 from vitreous.training.learner import Learner, State
+from vitreous.training.place import Place
 from vitreous.training.run import Run
 from vitreous.training.settings import configure
 from vitreous.training.trainer import Interrupted, Trainer
@@ -123,7 +125,7 @@ def test_files_decoded_by_threads_resume_bit_equal(tiny: RunConfig, tmp_path: Pa
     )
     splits = open_data(config.source, config.data)
     device = torch.device("cpu")
-    whole = learn(Run.create(tmp_path / "whole", config), splits, device=device).model
+    whole = fit(plan_of_run(Run.create(tmp_path / "whole", config), splits), Place(device)).model
     run = Run.create(tmp_path / "stopped", config)
 
     class Strike(Callback):
@@ -132,9 +134,9 @@ def test_files_decoded_by_threads_resume_bit_equal(tiny: RunConfig, tmp_path: Pa
                 os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(Interrupted):
-        learn(run, splits, device=device, callbacks=[Strike()])
+        fit(plan_of_run(run, splits), Place(device), callbacks=[Strike()])
     assert run.states.steps() == [0, 6]
-    again = learn(Run.open(run.path), splits, device=device).model
+    again = fit(plan_of_run(Run.open(run.path), splits), Place(device)).model
     for (name, mine), theirs in zip(whole.named_parameters(), again.parameters(), strict=True):
         assert torch.equal(mine, theirs), name
 
@@ -523,11 +525,10 @@ def test_a_lock_is_of_the_file_that_others_see(
 
 def test_a_run_is_trained_by_one_process_at_a_time(tiny: RunConfig, splits: Splits, tmp_path: Path) -> None:
     run = Run.create(tmp_path / "run", configure(tiny, {"training": {"length": "2 steps"}}))
-    cpu = torch.device("cpu")
     run.path.joinpath(".lock").write_text("process 4 on nowhere")  # it was killed
     config = (run.path / "config.toml").read_text()
-    for begin in (lambda: learn(run, splits, device=cpu), lambda: run.extended(World(), epochs=9.0)):
+    for begin in (lambda: fit(plan_of_run(run, splits)), lambda: run.extended(World(), epochs=9.0)):
         with run.locked(), pytest.raises(InputError, match=rf"^process {os.getpid()} on \S+ is training in"):
             begin()
     assert (run.path / "config.toml").read_text() == config
-    assert learn(run, splits, device=cpu).model.labels == list(splits.train.classes)
+    assert fit(plan_of_run(run, splits)).model.labels == list(splits.train.classes)

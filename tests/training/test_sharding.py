@@ -18,7 +18,8 @@ import torch
 from forked import run_group
 from vitreous.data.dataset import Splits
 from vitreous.errors import InputError
-from vitreous.tasks.training_run import learn
+from vitreous.tasks.fit import fit
+from vitreous.tasks.training_run import plan_of_run
 from vitreous.training.callbacks import read_metrics
 from vitreous.training.config import MachineConfig, RunConfig
 from vitreous.training.distributed import World, shards_for
@@ -36,8 +37,10 @@ torch.set_num_threads(1)
 from vitreous.data.config import DataConfig
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
-from vitreous.tasks.training_run import learn
+from vitreous.tasks.fit import fit
+from vitreous.tasks.training_run import plan_of_run
 from vitreous.training.callbacks import Callback
+from vitreous.training.place import Place
 from vitreous.training.distributed import process_group
 from vitreous.training.run import Run
 from vitreous.training.trainer import Interrupted
@@ -56,7 +59,7 @@ with process_group(torch.device("cpu")) as (world, device):
         folder, _, step = argument.partition("@")
         run, stop = Run.open(Path(folder)), int(step or -1)
         try:
-            learn(run, splits, device=device, world=world, callbacks=[Strike()] if stop > 0 else [])
+            fit(plan_of_run(run, splits), Place(device, world), callbacks=[Strike()] if stop > 0 else [])
         except (InputError, Interrupted) as error:
             (run.path / f"error-{world.rank}.txt").write_text(str(error))
     torch.distributed.barrier()
@@ -95,7 +98,7 @@ def config(tiny: RunConfig) -> RunConfig:
 def alone(config: RunConfig, splits: Splits, path: Path) -> Run:
     """What one process makes of it."""
     run = Run.create(path, config)
-    learn(run, splits, device=torch.device("cpu"))
+    fit(plan_of_run(run, splits))
     return run
 
 
@@ -149,7 +152,7 @@ def test_a_state_in_shards_goes_on_in_one_process(config: RunConfig, splits: Spl
     shares = sorted(stopped.path.glob("checkpoints/step-000000010.shards/*"))
     assert [path.suffix for path in shares] == [".safetensors"] * 2
     torn = copied(stopped, tmp_path / "torn", shard=True)
-    learn(stopped, splits, device=torch.device("cpu"))
+    fit(plan_of_run(stopped, splits))
     assert curve(stopped) == pytest.approx(curve(whole), abs=1e-5)
     assert len(curve(stopped)) == 14
 
@@ -210,7 +213,7 @@ def test_two_groups_of_two_each_share_a_copy(config: RunConfig, splits: Splits, 
     all_of_two = copied(groups, tmp_path / "c", shard=True)
     launch(tmp_path, resumed[0].path, processes=4)
     launch(tmp_path, all_of_two.path, resumed[1].path)
-    learn(groups, splits, device=torch.device("cpu"))
+    fit(plan_of_run(groups, splits))
     for run in (groups, *resumed, all_of_two):
         assert curve(run) == pytest.approx(curve(whole), abs=1e-5), run.path.name
         assert len(curve(run)) == 14, run.path.name

@@ -37,6 +37,7 @@ from vitreous.tasks.candidates import Candidate, Part, Table, Trial, add_means
 from vitreous.tasks.course import below_baseline
 from vitreous.tasks.openness import is_open
 from vitreous.training.callbacks import Callback
+from vitreous.training.place import ON_CPU
 
 pytestmark = pytest.mark.usefixtures("quick_figures")
 CPU = torch.device("cpu")
@@ -398,7 +399,7 @@ def compare(data: Path, settings: dict[str, Any], tell: Any, out: Path) -> tuple
     """What the trials decide, and by which table."""
     task = task_named("classification")
     plan = task.plan(str(data), settings)
-    options: dict[str, Any] = {"out": out, "offline": True, "device": CPU, "tell": tell}
+    options: dict[str, Any] = {"out": out, "offline": True, "place": ON_CPU, "tell": tell}
     found = trials.plan_by_trials(plan, settings, **options).compared
     return found.training, found.table
 

@@ -24,14 +24,16 @@ from vitreous.languages.terminal import said
 from vitreous.results import Result
 from vitreous.tasks import task_named
 from vitreous.tasks.finish import examined, finish
+from vitreous.tasks.fit import fit
 from vitreous.tasks.result import RunResult
 from vitreous.tasks.task import AnyPlan
-from vitreous.tasks.training_run import learn, open_run, resume_run, task_to_resume
+from vitreous.tasks.training_run import open_run, resume_run, task_to_resume
 from vitreous.training.callbacks import Callback, Display, Row
 from vitreous.training.clock import Clock
 from vitreous.training.config import length_of
-from vitreous.training.distributed import World, process_group
+from vitreous.training.distributed import process_group
 from vitreous.training.memory import free_bytes
+from vitreous.training.place import Place
 from vitreous.training.precision import pick_device
 from vitreous.training.trainer import Interrupted
 
@@ -48,7 +50,7 @@ REFUSED = errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO
 NO_MEMORY = "t allocate memory", "out of memory", "not enough memory", "can't start new thread"
 LEAST_MEMORY = 16 * 2**20  # bytes: with less, whatever failed did so for this
 
-Start = Callable[[torch.device, World], AnyPlan]
+Start = Callable[[Place], AnyPlan]
 GivenCallbacks = Iterable[Callback | Callable[[Row], object]]  # functions get each row of metrics
 
 
@@ -141,7 +143,7 @@ class Run(Result):
 
         clock = Clock()
 
-        def start(here: torch.device, world: World) -> AnyPlan:
+        def start(place: Place) -> AnyPlan:
             where = None if data is None else str(data)
             expected: dict[str, Any] = {
                 "command": command or str(self.config.command),
@@ -151,29 +153,28 @@ class Run(Result):
             compared = (self.path / TRIALS).is_file()
             if compared:
                 task_to_resume(self.path, expected["command"], task)
-                talk = say if progress and world.first else silent
+                talk = say if progress and place.world.first else silent
                 begun = trials.resumed_trials(
                     self.path,
+                    place,
+                    talk,
                     data=where,
                     length=length_of(epochs=epochs, steps=steps, minutes=minutes),
                     shard=shard,
-                    device=here,
-                    world=world,
-                    tell=talk,
                 )
                 if begun is not None:
                     return begun
             opened = resume_run(
                 self.path,
                 **expected,
-                world=world,
+                world=place.world,
                 shard=shard,
                 epochs=None if epochs is None else float(epochs),
                 steps=steps,
                 minutes=minutes,
             )
             if compared:
-                opened = trials.with_kept_trials(opened, here, world)
+                opened = trials.with_kept_trials(opened, place)
             return replace(opened, clock=clock)
 
         return train_in_processes(
@@ -233,7 +234,8 @@ def train_in_processes(
     require_packages("matplotlib", "sklearn", "tensorboard", extra="train", what="training")
     with speaking(language), own_warnings(), process_group(pick_device(device), waiting) as (world, here):
         with resources(lambda: "nothing was begun"):
-            plan = start(here, world)
+            place = Place(here, world)
+            plan = start(place)
 
         def tell(note: str) -> None:
             if progress and world.first:
@@ -252,21 +254,11 @@ def train_in_processes(
                 run.tracked() if world.first else nullcontext(()) as trackers,
             ):
                 try:
-                    trained = learn(
-                        run,
-                        plan.data,
-                        device=here,
-                        world=world,
-                        callbacks=[*trackers, *shown, *callbacks],
-                        tell=tell,
-                        clock=plan.clock,
-                    )
+                    trained = fit(plan, place, callbacks=[*trackers, *shown, *callbacks], say=tell)
                 except InputError:
                     run.forget_failed_start()
                     raise
-                result = finish(
-                    trained, plan, device=here, world=world, progress=advance, say=tell, **options
-                )
+                result = finish(trained, plan, place, progress=advance, say=tell, **options)
         except Interrupted as stopped:
             command, path = run.config.command, quote(str(run.path))
             if world.first:

@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, cast
 
-import torch
-
 from vitreous.api.arguments import ImageSize, ModelLike, Settings, path_of_run, say, settings_tree, silent
 from vitreous.api.data_source import data_source
 from vitreous.api.run import GivenCallbacks, Run, check_length, check_shard, train_in_processes
@@ -23,7 +21,8 @@ from vitreous.tasks.task import AnyPlan, AnyTask, Tree
 from vitreous.tasks.training_run import with_run
 from vitreous.training.clock import Clock
 from vitreous.training.config import length_of
-from vitreous.training.distributed import WAITING, World
+from vitreous.training.distributed import WAITING
+from vitreous.training.place import Place
 from vitreous.training.precision import pick_device
 
 if TYPE_CHECKING:
@@ -225,10 +224,9 @@ def start_training(
         found = forecast_of(task, source, settings, {**options, "init": init})
         return cast("Run", found)  # what `train` promises without the option
 
-    def start(here: torch.device, world: World) -> AnyPlan:
+    def start(place: Place) -> AnyPlan:
         named = task_named(task) if isinstance(task, str) else task
         recipe, begin, folder = options.get("recipe"), init, None if out is None else Path(out)
-        place: dict[str, Any] = {"device": here, "world": world}
         if is_open(named, source, settings, recipe, begin):
             given = None if begin is None else begin.removeprefix(TRY)
             plan = trials.plan_by_trials(
@@ -237,13 +235,13 @@ def start_training(
                 given=given,
                 out=folder,
                 offline=bool(options.get("offline")),
-                tell=say if options.get("progress", True) and world.first else silent,
+                tell=say if options.get("progress", True) and place.world.first else silent,
                 clock=clock,
-                **place,
+                place=place,
             )
         else:
             plan = replace(named.plan(source, settings, recipe=recipe, init=begin), clock=clock)
-        return with_run(plan, settings, out=folder, fit_memory=bool(options.get("fit_memory")), **place)
+        return with_run(plan, settings, place, out=folder, fit_memory=bool(options.get("fit_memory")))
 
     machine = settings.get("training", {}).get("machine")
     waiting = machine.get("timeout") if isinstance(machine, Mapping) else None
@@ -270,4 +268,4 @@ def forecast_of(task: str | AnyTask, source: str | None, settings: Tree, options
         init = None if init is None else init.removeprefix(TRY)
         notes.append(said("candidates are compared first, within the same time: this is the training alone"))
     plan = named.plan(source, settings, recipe=recipe, init=init)
-    return forecast(plan, device=pick_device(options.get("device", "auto")), notes=tuple(notes))
+    return forecast(plan, Place(pick_device(options.get("device", "auto"))), tuple(notes))

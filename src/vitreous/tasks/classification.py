@@ -44,6 +44,7 @@ from vitreous.training.objectives import (
     label_accuracy,
     softmax_loss,
 )
+from vitreous.training.place import ON_CPU
 from vitreous.training.run import finished
 from vitreous.training.settings import configure, leaves
 
@@ -254,11 +255,11 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
     ) -> Path | None:
         if evaluation is None or not isinstance(answerer, Model):
             return None
-        run, data, cpu = trained.run, trained.data, torch.device("cpu")
+        run, data = trained.run, trained.data
         if isinstance(evaluation, ClassificationEvaluation) and len(evaluation.classes) > MOST_CLASSES:
             found = evaluation.targets, evaluation.predictions, evaluation.classes
             save_confusion(run.path / "confusion.npz", *found)
-        batches = self.batches(run.config, data, device=cpu, world=World())
+        batches = self.batches(run.config, data, ON_CPU)
         return report.write_training_report(
             run.path,
             model=answerer,

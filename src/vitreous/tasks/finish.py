@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
 from vitreous.data.checks import known_findings
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.findings import Finding, write_findings
@@ -18,16 +16,15 @@ from vitreous.evaluation.outputs import Progress
 from vitreous.tasks.course import FINDINGS, course_of, with_others
 from vitreous.tasks.result import RunResult, write_card
 from vitreous.tasks.task import AnyPlan, AnyTask, Trained, module_of
-from vitreous.training.distributed import ALONE, World
+from vitreous.training.place import ON_CPU, Place
 from vitreous.training.precision import computing
 
 
 def finish(
     trained: Trained[Any, Any],
     plan: AnyPlan,
+    place: Place = ON_CPU,
     *,
-    device: torch.device,
-    world: World = ALONE,
     progress: Progress | None = None,
     say: Callable[[str], None],
     **options: Any,
@@ -44,6 +41,7 @@ def finish(
         InputError: a file cannot be written, or too many examples cannot be read.
     """
     task, run, data, config = plan.task, plan.made, plan.data, plan.config
+    device, world = place.device, place.world
 
     # ---- What is kept of it, and its evaluation, in all processes
 

@@ -13,11 +13,11 @@ from vitreous.models.catalog import TRAINING_STATES
 from vitreous.results import Result, byte_size
 from vitreous.rng import torch_generator
 from vitreous.tasks.task import AnyPlan
-from vitreous.tasks.training_run import with_precision
-from vitreous.training.distributed import ALONE
 from vitreous.training.learner import Learner
 from vitreous.training.memory import free_bytes, saved_bytes
+from vitreous.training.place import Place
 from vitreous.training.precision import numerics
+from vitreous.training.run import with_training
 from vitreous.training.step import LossOf, TrainStep
 
 TIMED = 16  # the most examples of the two steps that are timed
@@ -88,12 +88,13 @@ class Forecast(Result):
         return "\n".join(lines)
 
 
-def forecast(plan: AnyPlan, *, device: torch.device, notes: tuple[str, ...] = ()) -> Forecast:
+def forecast(plan: AnyPlan, place: Place, notes: tuple[str, ...] = ()) -> Forecast:
     """Return what a training that is planned would be. A batch is read, and two steps of some of it are taken
     with a model that is thrown away. Raises InputError: the data or the model do not work out."""
-    task, data, config = plan.task, plan.data, with_precision(plan.config, device)
+    task, data, device = plan.task, plan.data, place.device
+    config = with_training(plan.config, precision=place.precision(plan.config))
     training = config.training
-    loader = task.prepare(config, data, device=device, world=ALONE).loader
+    loader = task.prepare(config, data, place).loader
     total = training.total_steps(loader.steps_per_epoch)
 
     began = time.monotonic()

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack, runtime_checkable
 
-import torch
 from pydantic import ValidationError
 from torch import nn
 
@@ -37,6 +36,7 @@ from vitreous.training.initial_model import (
     fitted_to_checkpoint,
     starting_model,
 )
+from vitreous.training.place import Place
 from vitreous.training.precision import autocast
 from vitreous.training.settings import configure, leaves, without_none_words
 
@@ -198,25 +198,23 @@ class ImageTask(Task[ImageConfigT, ImagesT, ModelT]):
     def open_data(self, config: ImageConfigT, split: Path | None = None) -> ImagesT:
         return self.open_source(config.source, config.data.with_split(split))
 
-    def prepare(self, config: ImageConfigT, data: ImagesT, *, device: torch.device, world: World) -> Material:
-        loader = self.batches(config, data, device=device, world=world)
+    def prepare(self, config: ImageConfigT, data: ImagesT, place: Place) -> Material:
+        loader = self.batches(config, data, place)
         return Material(loader, len(data.train), loader.bad)
 
-    def batches(
-        self, config: ImageConfigT, data: ImagesT, *, device: torch.device, world: World
-    ) -> DevicePrefetcher[Any]:
+    def batches(self, config: ImageConfigT, data: ImagesT, place: Place) -> DevicePrefetcher[Any]:
         """Return what yields the batches of this process."""
         return image_loader(
             data.train,
             preprocessing=config.prepared,
             augmentation=config.augmentation,
-            batch_size=world.share(config.training.batch_size),
+            batch_size=place.world.share(config.training.batch_size),
             seed=config.seed,
             workers=loading_workers(config.data.read.workers),
-            rank=world.rank,
-            world_size=world.size,
+            rank=place.world.rank,
+            world_size=place.world.size,
             config=config.data,
-            device=device,
+            device=place.device,
             reader=self.reader(config, data),
         )
 

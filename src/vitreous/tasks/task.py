@@ -26,6 +26,7 @@ from vitreous.training.clock import Clock
 from vitreous.training.config import CommandConfig
 from vitreous.training.distributed import ALONE, World
 from vitreous.training.learner import AverageWeight
+from vitreous.training.place import Place
 from vitreous.training.run import Run
 from vitreous.training.settings import AnyConfig
 from vitreous.training.settings import Tree as Tree
@@ -225,7 +226,7 @@ class Task(ABC, Generic[ConfigT, DataT, AnswererT]):
         """Open the data of a run that is resumed. split: its split.csv, where it has one."""
 
     @abstractmethod
-    def prepare(self, config: ConfigT, data: DataT, *, device: torch.device, world: World) -> Material:
+    def prepare(self, config: ConfigT, data: DataT, place: Place) -> Material:
         """Make the training batches of this process."""
 
     @abstractmethod

@@ -39,21 +39,21 @@ from vitreous.tasks.candidates import (
     problem_of,
 )
 from vitreous.tasks.finish import examined
+from vitreous.tasks.fit import fit
 from vitreous.tasks.kept_trials import KeptTrials, keep_trials, kept_trials
 from vitreous.tasks.recipe_choice import SMALL, SMALL_ENCODER, weights_of
 from vitreous.tasks.result import write_candidates
 from vitreous.tasks.task import AnyPlan, AnyTask, Plan, Trained, Tree
 from vitreous.tasks.training_run import (
-    learn,
     open_run,
+    plan_of_run,
     recorded_parts,
-    with_precision,
     with_run,
 )
 from vitreous.training.clock import Clock
 from vitreous.training.config import RunConfig, length_of, within
-from vitreous.training.distributed import ALONE, World
 from vitreous.training.initial_model import described_checkpoint
+from vitreous.training.place import Place
 from vitreous.training.run import Run, check_free_for_run, default_path, with_training
 from vitreous.training.trainer import NotFinite
 
@@ -121,8 +121,7 @@ def plan_by_trials(
     given: str | None = None,
     out: Path | None = None,
     offline: bool = False,
-    device: torch.device,
-    world: World = ALONE,
+    place: Place,
     tell: Callable[[str], None],
     clock: Clock | None = None,
     kept: KeptTrials | None = None,
@@ -145,18 +144,18 @@ def plan_by_trials(
     clock = clock or Clock()
     trials: Trials | None = None
     decided: tuple[Training, str | None, tuple[str, ...]] | None = None
-    if world.first:
+    if place.world.first:
         if out is not None and kept is None:  # before minutes are spent on it
             check_free_for_run(out, "train")
             check_utf8(str(out), Param("out"))
         options = {"offline": offline, "given": given}
         plan = replace(plan, findings=examined(plan.task, plan.data, tell))
-        trials = Trials(plan, settings, device, tell, out, clock, options)
+        trials = Trials(plan, settings, place.device, tell, out, clock, options)
         trials.go_on(kept)
         training, notes = compare(trials)
         folder = str(trials.run.path.absolute()) if trials.run else None
         decided = training, folder, notes
-    theirs = world.broadcast(decided)
+    theirs = place.world.broadcast(decided)
     assert theirs is not None
     training, folder, notes = theirs
     # What it begins with is decided: `base` names it, so that no reason advises what was compared just now.
@@ -174,14 +173,20 @@ def plan_by_trials(
 
 
 def resumed_trials(
-    path: Path, *, data: str | None, length: str | None, shard: bool | None, **place: Any
+    path: Path,
+    place: Place,
+    tell: Callable[[str], None],
+    *,
+    data: str | None,
+    length: str | None,
+    shard: bool | None,
 ) -> AnyPlan | None:
     """Begin again with the trials of a run that was interrupted while candidates were compared; None where it
     was not.
 
     Args:
         data, length, shard: as of `vitreous.tasks.training_run.resume_run`.
-        place: device, world and tell, as of `plan_by_trials`.
+        place, tell: as of `plan_by_trials`.
     """
     kept = kept_trials(path)
     if kept is None or kept.decision is not None:
@@ -198,18 +203,20 @@ def resumed_trials(
         clock=Clock.after(kept.seconds),
         kept=kept,
         **kept.options,
-        **place,
+        place=place,
+        tell=tell,
     )
-    return with_run(plan, settings, device=place["device"], world=place["world"])
+    return with_run(plan, settings, place)
 
 
-def with_kept_trials(plan: AnyPlan, device: torch.device, world: World) -> AnyPlan:
+def with_kept_trials(plan: AnyPlan, place: Place) -> AnyPlan:
     """Return the plan of a run that goes on, with the candidates among which its answer is chosen at the
     end."""
+    world = place.world
     kept = kept_trials(plan.made.path) if world.first else None
     compared: Comparison | None = None
     if kept is not None and kept.decision is not None:
-        table = Table.of(plan.data, problem_of(plan.config, plan.data), device)
+        table = Table.of(plan.data, problem_of(plan.config, plan.data), place.device)
         compared = Comparison(Training(**kept.decision), table)
         if not kept.fill(table):
             return plan.with_reasons(
@@ -542,11 +549,12 @@ def trained_answers(
     images = len(data.train)
     if images < config.training.batch_size:
         config = with_training(config, batch_size=images)
-    problem = problem_of(config, data)
+    problem, place = problem_of(config, data), Place(device)
     with TemporaryDirectory() as folder, warnings.catch_warnings(action="ignore"):  # that its time is short
-        run = Run.create(Path(folder) / "trial", with_precision(config, device))
+        config = with_training(config, precision=place.precision(config))
+        run = Run.create(Path(folder) / "trial", config)
         try:
-            model = learn(run, data, device=device, resumable=False).model.to(device)
+            model = fit(plan_of_run(run, data), place, resumable=False).model.to(device)
             outputs = network_outputs(
                 model,
                 data.validation,

@@ -417,6 +417,9 @@ class EvaluationConfig(Config):
     )
 
 
+CONVOLVED = 200  # numbers for each pixel in a stem of convolutions
+
+
 class CommandConfig(Config):
     """All of a run, whatever it trains. `config.toml` is this, complete; the command runs it again."""
 
@@ -438,6 +441,12 @@ class CommandConfig(Config):
     def width(self) -> int | None:
         """Channels of the model's layers; None where they differ."""
         return None
+
+    @property
+    def numbers_kept(self) -> float | None:
+        """About how many numbers a step keeps of an example, at the most; 0: too few to matter; None: it is
+        not known."""
+        return 0.0
 
     @property
     def workers(self) -> int | None:
@@ -497,6 +506,15 @@ class RunConfig(CommandConfig):
     @property
     def width(self) -> int | None:
         return self.model.width if isinstance(self.model, ViTConfig) else None
+
+    @property
+    def numbers_kept(self) -> float | None:
+        model = self.model
+        if not isinstance(model, ViTConfig):
+            return None
+        height, width = model.image_size
+        convolved = 0 if model.stem.kind == "patch" else CONVOLVED * height * width
+        return model.depth * model.sequence_length * 12 * (model.width + model.mlp_dim) + convolved
 
     @property
     def workers(self) -> int | None:

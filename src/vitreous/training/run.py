@@ -12,7 +12,6 @@ from pathlib import Path
 from shlex import quote
 from typing import Generic, TextIO, TypeVar
 
-import torch
 from torch import nn
 
 from vitreous.checkpoints.native_writing import save_native
@@ -33,9 +32,10 @@ from vitreous.training.callbacks import (
 )
 from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.config import CommandConfig, RunConfig, length_of
-from vitreous.training.distributed import ALONE, World, shards_for
+from vitreous.training.distributed import World, shards_for
 from vitreous.training.initial_model import absolute_source, merge_lora, starting_model, without_lost_init
 from vitreous.training.learner import AverageWeight, Learner, learning_rate
+from vitreous.training.place import ON_CPU, Place
 from vitreous.training.precision import from_float8, to_float8
 from vitreous.training.settings import AnyConfig, configure, to_toml, validated
 from vitreous.whole_files import write_text
@@ -239,9 +239,8 @@ class Run(Generic[ConfigT]):
     def learner(
         self,
         model: nn.Module,
+        place: Place,
         *,
-        device: torch.device,
-        world: World = ALONE,
         averaging: AverageWeight | None = None,
     ) -> Learner:
         """Return the learner at the newest checkpoint, or at its beginning.
@@ -252,7 +251,7 @@ class Run(Generic[ConfigT]):
         Raises:
             InputError: the processes, the precision and the optimizer cannot be combined.
         """
-        config = self.config.training
+        config, device, world = self.config.training, place.device, place.world
         if config.precision == "fp8":
             to_float8(model)
         shards = shards_for(model, config, world, device)
@@ -299,7 +298,7 @@ class Run(Generic[ConfigT]):
         """Return the model of the newest checkpoint, on the CPU; the initial one where nothing is saved."""
         run = self.with_training(precision="fp32")  # fp8 needs its own GPU
         model = starting_model(without_lost_init(run.config, bool(self.states.steps())), classes)
-        return finished(run.learner(model, device=torch.device("cpu")).result)  # type: ignore[return-value]
+        return finished(run.learner(model, ON_CPU).result)  # type: ignore[return-value]
 
     def model(self) -> Model:
         """Return the trained model, with its preprocessing and labels."""

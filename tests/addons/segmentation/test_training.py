@@ -24,7 +24,8 @@ from vitreous.addons.segmentation.model import Segmenter
 from vitreous.addons.segmentation.task import SegmentationConfig, segmentation
 from vitreous.errors import InputError
 from vitreous.tasks import task_named
-from vitreous.tasks.training_run import learn, resume_run
+from vitreous.tasks.fit import fit
+from vitreous.tasks.training_run import plan_of_run, resume_run
 from vitreous.training.callbacks import Callback
 from vitreous.training.config import TrainingConfig
 from vitreous.training.initial_model import starting_model
@@ -119,7 +120,7 @@ def test_a_loss_that_is_not_finite_keeps_the_last_good_weights(folder, tmp_path)
         pytest.warns(UserWarning, match="not finite"),
         pytest.raises(NotFinite, match=r"they are in .*model"),
     ):
-        learn(run, splits, device=CPU)
+        fit(plan_of_run(run, splits))
     assert all(torch.isfinite(weight).all() for weight in weights(run.path).values())
 
 
@@ -137,11 +138,11 @@ class StopAt(Callback):
 def test_a_resumed_run_is_bit_equal(folder, tmp_path):
     """With dropout, crops, noise and averaged weights, stopped in the middle of an epoch of four steps."""
     whole = planned(folder, tmp_path / "whole")
-    learn(*whole, device=CPU)
+    fit(plan_of_run(*whole))
     broken = planned(folder, tmp_path / "broken")
     with pytest.raises(Interrupted):
-        learn(*broken, device=CPU, callbacks=[StopAt(6)])
-    learn(*reopened(tmp_path / "broken"), device=CPU)
+        fit(plan_of_run(*broken), callbacks=[StopAt(6)])
+    fit(plan_of_run(*reopened(tmp_path / "broken")))
     one, other = weights(tmp_path / "whole"), weights(tmp_path / "broken")
     assert all(torch.equal(one[name], other[name]) for name in one)
     rows = Run.open(tmp_path / "broken", SegmentationConfig).metrics()
@@ -164,10 +165,11 @@ def test_a_killed_run_goes_on(folder, tmp_path):
     code = f"""
 import torch
 from pathlib import Path
-from vitreous.tasks.training_run import learn, resume_run
+from vitreous.tasks.fit import fit
+from vitreous.tasks.training_run import plan_of_run, resume_run
 torch.set_num_threads(1)
 started = resume_run(Path({str(tmp_path / "run")!r}))
-learn(started.run, started.data, device=torch.device("cpu"))
+fit(plan_of_run(started.run, started.data))
 """
     process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
     states = tmp_path / "run" / "checkpoints"
@@ -180,7 +182,7 @@ learn(started.run, started.data, device=torch.device("cpu"))
     toml = tmp_path / "run" / "config.toml"
     toml.write_text(toml.read_text().replace('"4000 steps"', f'"{step + 2} steps"'))
     run, splits = reopened(tmp_path / "run")
-    assert isinstance(learn(run, splits, device=CPU).model, Segmenter)
+    assert isinstance(fit(plan_of_run(run, splits)).model, Segmenter)
     assert [row["step"] for row in run.metrics()] == list(range(1, step + 3))
 
 
@@ -224,7 +226,7 @@ def test_it_learns_squares(folder, tmp_path):
         "data": {"test_fraction": 0.4},
     }
     run, splits = planned(folder, tmp_path / "run", settings)
-    model = learn(run, splits, device=CPU).model
+    model = fit(plan_of_run(run, splits)).model
     found = evaluate_segmenter(model, splits.test)
     assert found.miou > 0.6
     assert found.miou > 2 * found.always_first
@@ -247,7 +249,7 @@ def test_an_encoder_comes_from_any_vit_at_another_size(folder, tmp_path):
     model = starting_model(run.config, splits.train.classes)
     assert torch.equal(model.encoder.blocks[1].mlp.expand.weight, vit.blocks[1].mlp.expand.weight)
     assert model.encoder.position.table.shape == (5, 16)
-    assert learn(run, splits, device=CPU).model.labels == ["0", "1", "2"]
+    assert fit(plan_of_run(run, splits)).model.labels == ["0", "1", "2"]
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from vitreous.tasks import task_named, training_run
 from vitreous.training.config import MachineConfig, TrainingConfig
 from vitreous.training.distributed import World
 from vitreous.training.learner import Learner
+from vitreous.training.place import Place
 from vitreous.training.step import LossOf, TrainStep
 
 SMALL = {"head_hidden": 32, "head_outputs": 16}
@@ -211,15 +212,10 @@ def test_either_all_processes_measure_their_memory_or_none(monkeypatch, tmp_path
 
     asked = []
     monkeypatch.setattr(training_run, "may_not_fit", lambda *_: False)
-    monkeypatch.setattr(training_run, "micro_batches", lambda *_: asked.append(1) or 2)
-    started = training_run.start_run(
-        "contrastive",
-        source="digits",
-        settings={},
-        device=torch.device("cpu"),
-        world=OneOfThemIsShort(),
-        out=tmp_path / "run",
-    )
+    monkeypatch.setattr(training_run, "parts_that_fit", lambda *_: asked.append(1) or 2)
+    plan = task_named("contrastive").plan("digits", {})
+    place = Place(world=OneOfThemIsShort())
+    started = training_run.with_run(plan, {}, place, out=tmp_path / "run")
     assert asked
     assert started.run.config.training.computed.grad_accum_steps == 2
 

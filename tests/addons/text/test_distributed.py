@@ -16,8 +16,9 @@ import vitreous as vt
 from forked import run_group
 from vitreous.addons.text.task import RECIPES, TranslationConfig
 from vitreous.addons.text.text_pairs import Parallel, number_pairs, open_parallel
+from vitreous.tasks.fit import fit
 from vitreous.tasks.recipe_choice import packaged_config
-from vitreous.tasks.training_run import learn, open_run
+from vitreous.tasks.training_run import open_run, plan_of_run
 from vitreous.training.callbacks import read_metrics
 from vitreous.training.run import Run
 from vitreous.training.settings import configure
@@ -31,8 +32,10 @@ torch.set_num_threads(1)
 sys.path.insert(0, sys.argv[1])
 from test_distributed import data_of
 from vitreous.training.callbacks import Callback
+from vitreous.training.place import Place
 from vitreous.training.distributed import process_group
-from vitreous.tasks.training_run import learn, open_run
+from vitreous.tasks.fit import fit
+from vitreous.tasks.training_run import open_run, plan_of_run
 from vitreous.training.trainer import Interrupted
 
 class Strike(Callback):
@@ -46,7 +49,7 @@ with process_group(torch.device("cpu")) as (world, device):
         run, stop = open_run(Path(folder)), int(step or -1)
         callbacks, data = [Strike()] if stop > 0 else [], data_of(run.config)
         try:
-            learn(run, data, device=device, world=world, callbacks=callbacks)
+            fit(plan_of_run(run, data), Place(device, world), callbacks=callbacks)
         except Interrupted:
             pass
     torch.distributed.barrier()
@@ -89,7 +92,7 @@ def launch(folder: Path, *arguments: str | Path, processes: int = 2) -> None:
 def alone(config: TranslationConfig, path: Path) -> Run:
     """What one process makes of it."""
     run = Run.create(path, config)
-    learn(run, data_of(config), device=torch.device("cpu"))
+    fit(plan_of_run(run, data_of(config)))
     return run
 
 

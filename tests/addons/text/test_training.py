@@ -24,11 +24,12 @@ from vitreous.addons.text.tokenizer import PAD, Tokenizer, tokenizer_from_json
 from vitreous.addons.text.transformer import Captioner
 from vitreous.checkpoints.native_writing import save_native
 from vitreous.tasks import task_named
+from vitreous.tasks.fit import fit
 from vitreous.tasks.recipe_choice import packaged_config
-from vitreous.tasks.training_run import learn, open_run, start_run
+from vitreous.tasks.training_run import open_run, plan_of_run, with_run
 from vitreous.training.config import TrainingConfig
-from vitreous.training.distributed import World
 from vitreous.training.learner import Average, Learner, learning_rate
+from vitreous.training.place import ON_CPU
 from vitreous.training.run import Run
 from vitreous.training.settings import configure
 from vitreous.training.trainer import NotFinite
@@ -64,7 +65,7 @@ def tiny():
 
 def trained(path, config, data):
     run = Run.create(path, config)
-    done = learn(run, data, device=CPU)
+    done = fit(plan_of_run(run, data))
     return done.model, tokenizer_from_json(done.material.beside["tokenizer.json"], where="the run")
 
 
@@ -180,12 +181,12 @@ def test_a_resumed_run_is_bit_equal(tmp_path, tiny, data):
     half = configure(tiny, {"training": {"length": "7 steps"}})
     run = Run.create(tmp_path / "half", tiny)
     stopped = Run(run.path, half)  # the same run, stopped after 7 steps
-    learn(stopped, data, device=CPU)
+    fit(plan_of_run(stopped, data))
     assert run.states.steps()[-1] == 7
     reopened = open_run(run.path)
     assert reopened.config == tiny
     # The mean of checkpoints depends on the length of the run, so only what learns is compared.
-    resumed = learn(reopened, data, device=CPU).model
+    resumed = fit(plan_of_run(reopened, data)).model
     assert resumed is not None
     newest = [open_run(tmp_path / name).states.newest().tensors for name in ("whole", "half")]
     learned = [{k: v for k, v in tensors.items() if k.startswith("model/")} for tensors in newest]
@@ -319,7 +320,9 @@ def test_who_asks_for_a_length_gets_it():
 def test_the_precision_is_decided_once(tmp_path, tiny):
     auto = configure(tiny, {"training": {"precision": "auto"}})
     settings = auto.model_dump(exclude={"source", "task"})
-    run = start_run("translation", None, settings, out=tmp_path / "run", device=CPU).run
+    run = with_run(
+        task_named("translation").plan(None, settings), settings, ON_CPU, out=tmp_path / "run"
+    ).made
     assert run.config.training.precision in ("fp32", "bf16")
     assert open_run(run.path).config == run.config
 
@@ -336,7 +339,7 @@ def test_trackers_are_sent_every_row(tmp_path, tiny, data, monkeypatch):
     )
     run = Run.create(tmp_path / "run", config)
     with run.tracked() as trackers:
-        learn(run, data, device=CPU, callbacks=trackers)
+        fit(plan_of_run(run, data), callbacks=trackers)
     assert rows == [1, 2, "closed"]
     assert settings["model.width"] == "16"
 
@@ -359,6 +362,5 @@ def test_pairs_of_every_length_learn_nothing_from_each_other(tiny):
         task_named("translation").prepare(
             configure(tiny, {"training": {"batch_size": 32}}),
             Parallel(pairs, [], 0, "x"),
-            device=CPU,
-            world=World(),
+            ON_CPU,
         )

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
 from vitreous.addons.text.batches import encode_pairs, pair_loader
@@ -30,7 +29,7 @@ from vitreous.languages.terminal import said
 from vitreous.models.settings import merged
 from vitreous.tasks.recipe_choice import packaged_config
 from vitreous.tasks.task import About, Card, HeldOut, Material, Plan, Task, Trained, Tree, config_of_run
-from vitreous.training.distributed import World
+from vitreous.training.place import Place
 from vitreous.training.settings import configure
 from vitreous.training.step import Objective
 
@@ -84,10 +83,8 @@ class Translation(Task[TranslationConfig, Parallel, Translator]):
     def open_data(self, config: TranslationConfig, split: Path | None = None) -> Parallel:
         return open_parallel(config.source, **config.split_options)
 
-    def prepare(
-        self, config: TranslationConfig, data: Parallel, *, device: torch.device, world: World
-    ) -> Material:
-        batch_size = config.training.batch_size
+    def prepare(self, config: TranslationConfig, data: Parallel, place: Place) -> Material:
+        batch_size, world = config.training.batch_size, place.world
         world.share(batch_size)  # raises where the processes cannot share a batch
         texts: list[str] = []
         for pair in data.train:

@@ -1,0 +1,185 @@
+"""Training a model: one road from a plan to a model that has learned, read from top to bottom. What is
+decided before it is in the plan, what follows is `vitreous.tasks.finish`; the loop is that of
+`vitreous.training.trainer`, a step that of `vitreous.training.step`. Nothing here prints or reads a
+command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from torch import nn
+
+from vitreous.errors import InputError
+from vitreous.languages.terminal import said
+from vitreous.tasks.task import AnyPlan, Trained
+from vitreous.training.callbacks import Callback, Row
+from vitreous.training.config import CommandConfig
+from vitreous.training.distributed import BadFileSync, naming_the_lost
+from vitreous.training.initial_model import without_lost_init
+from vitreous.training.memory import activation_checkpointing
+from vitreous.training.place import ON_CPU, Place
+from vitreous.training.run import Run, finished, with_training
+from vitreous.training.step import LossOf, data_parallel
+from vitreous.training.trainer import Interrupted, NotFinite, Trainer
+
+Callbacks = Sequence[Callback | Callable[[Row], object]]
+
+
+def fit(
+    plan: AnyPlan,
+    place: Place = ON_CPU,
+    *,
+    callbacks: Callbacks = (),
+    validate: Callable[[nn.Module], Mapping[str, float]] | None = None,
+    say: Callable[[str], object] = lambda sentence: None,
+    resumable: bool = True,
+) -> Trained[Any, Any]:
+    """Train the model of a plan from its run's newest checkpoint, or from the beginning, and save it; do not
+    evaluate it.
+
+    Args:
+        validate: measures the model while it learns, in every process; by default as the task does.
+        resumable: whether checkpoints are saved, and events for TensorBoard.
+
+    Raises:
+        Interrupted: Ctrl-C or SIGTERM came, and the state is saved.
+        NotFinite: the loss stays non-finite; the last good weights are saved.
+        InputError: data that cannot be read, or settings that do not fit together.
+    """
+    task, data, world = plan.task, plan.data, place.world
+
+    # ---- Configuration: what is left to this machine; from here on it does not change
+
+    config = without_lost_init(plan.config, bool(plan.made.states.steps()))
+    config = with_training(config, precision=place.precision(config))
+    material = task.prepare(config, data, place)
+    total = config.training.total_steps(material.loader.steps_per_epoch)
+    compiled = place.compiles(config.training, total, fixed_shapes=material.fixed_shapes)
+    machine = config.training.computed.model_copy(update={"compile": compiled})
+    config = with_training(config, machine=machine)
+    run, training = Run(plan.made.path, config), config.training
+
+    # ---- Data: what could not be read of them is counted by all processes together
+
+    for note in material.notes:
+        say(note)
+    bad = BadFileSync(material.bad, material.examples, world)
+
+    # ---- Model
+
+    with place.built(training):
+        model = task.build(config, data, steps=total)
+
+    # ---- Objective, and what measures the model while it learns
+
+    objective, averaging = task.objective(config, data), material.averaging
+    validate = validate or task.validation(config, data, world)
+    if not validate and training.recorded.early_stopping:
+        raise InputError(
+            "training.records.early_stopping needs a validation part: set data.validation_fraction=0.1"
+        )
+
+    with ExitStack() as stack:
+        stack.enter_context(place.numerics(training))
+        if world.first:
+            stack.enter_context(run.locked())
+
+        # ---- Optimizer and average, at the newest checkpoint; its weights may be in shards (FSDP)
+
+        learner = run.learner(model, place, averaging=averaging)
+        seconds_before = learner.seconds
+        finish = 0.0
+        if plan.clock is not None:  # trials, and opening the data, are a part of the time that was given
+            learner.elapsed = max(learner.elapsed, learner.seconds) + plan.clock.seconds
+            finish = plan.clock.slowness * work_after(config, data)
+
+        def where_it_stood() -> str:
+            return f"training stopped at step {learner.step}; {run.states.advice()}"
+
+        stack.enter_context(naming_the_lost(world, where_it_stood))
+        stack.callback(bad.write, run.path)
+        if training.computed.checkpointing:
+            stack.enter_context(activation_checkpointing(model))
+
+        # ---- Loss: several processes average its gradient, by DDP where each has all weights
+
+        loss = data_parallel(LossOf(learner.model, objective), learner.shards, training, world)
+
+        # ---- Loop
+
+        recorders = run.callbacks(learner.step, events=resumable) if world.first else []
+        trainer = Trainer(
+            learner,
+            material.loader,
+            loss,
+            training,
+            seed=config.seed,
+            world=world,
+            checkpointer=run.states if resumable else None,
+            callbacks=[*recorders, *callbacks],
+            validate=validate,
+            validate_every=config.validate_every,
+            bad=bad,
+            name=task.about.training,
+            finish=finish,
+        )
+        stopped: Interrupted | NotFinite | None = None
+        try:
+            trainer.fit()
+        except (Interrupted, NotFinite) as error:
+            stopped = error
+        seconds = learner.seconds
+        spent = seconds - seconds_before
+        waiting = trainer.waited / spent if spent else 0.0
+
+        # ---- The model that is kept
+
+        if stopped is None and learner.is_out_of_patience(training):
+            say(
+                said(
+                    "early stopping: ended at step {step} of {total}, since {worse} validations in a row "
+                    "were not better than that at step {best}; a higher "
+                    "training.records.early_stopping.patience in config.toml goes on",
+                    step=learner.step,
+                    total=trainer.total,
+                    worse=learner.worse,
+                    best=learner.best_step,
+                )
+            )
+        stopping = training.recorded.early_stopping
+        if stopped is None and stopping and learner.best_step not in (None, learner.step):
+            run.states.restore_best(learner, world)
+            say(said("the model is that of the best validation, at step {step}", step=learner.step))
+        if stopped is not None and averaging:  # the mean of the last checkpoints is still to come
+            result = finished(learner.full_model(learner.model)).cpu()
+        else:
+            result = finished(learner.result).cpu()
+
+        # ---- Saving it
+
+        interrupted = isinstance(stopped, Interrupted)
+        if world.first:
+            run.note_stop(learner.step if interrupted else trainer.total, trainer.total)
+            task.save(run, result, material)
+            if not interrupted:
+                run.note_stop(None, trainer.total)
+        if isinstance(stopped, NotFinite):
+            raise NotFinite(f"{stopped}; they are in {run.path / 'model'}") from None
+        if stopped is not None:
+            raise stopped
+        return Trained(run, data, material, result, seconds, waiting)
+
+
+MOST_FITTED = 6000  # images that are read again for the baselines
+# Seconds of a processor: a report, an image that is evaluated, and one that a baseline is fitted on.
+REPORT, READ, DESCRIBED = 8.0, 0.03, 0.005
+
+
+def work_after(config: CommandConfig, data: Any) -> float:
+    """Return about how many seconds of a processor evaluation and report take that follow a training."""
+    parts = (getattr(data, name, None) for name in ("test", "validation"))
+    held_out = next((part for part in parts if part is not None), ())
+    learned = min(len(data.train), MOST_FITTED) if config.of_images else 0
+    return REPORT + READ * len(held_out) + DESCRIBED * learned
