@@ -18,7 +18,11 @@ DOCS = Path(__file__).parent
 SITE = DOCS.parent / "build" / "docs"
 ADDRESS = "https://vitreous.readthedocs.io"
 LANGUAGES = {"en": "Code of the figure", "ko": "그림을 그리는 코드"}
-LIVE = {"digits": "vit-in-the-browser", "emoji": "emoji-in-the-browser"}
+LIVE = {
+    "photo": "photo-in-the-browser",
+    "digits": "vit-in-the-browser",
+    "emoji": "emoji-in-the-browser",
+}
 START = """<!doctype html>
 <meta charset="utf-8">
 <title>vitreous</title>
@@ -72,8 +76,8 @@ def build(site: Path) -> None:
 
 
 def learn_page(folder: Path, language: str) -> None:
-    """Write the landing page's model on digits, and that on emoji, which link to each other. A link to them
-    shows an image."""
+    """Write the live pages: the landing page's on photographs, and those on digits and emoji, which link to
+    each other. A link to them shows an image."""
     import vitreous as vt
 
     linked = " ".join(f"{model}={name}.html" for model, name in LIVE.items())

@@ -19,7 +19,15 @@ from tests.addons.learn_page.programs import TRAIN, as_data, as_numbers, train_i
 
 import vitreous as vt
 from vitreous.addons.learn_page import page as learn_page
-from vitreous.addons.learn_page.page import DIGITS, EMOJI, bundled_samples, page_of_run, write_learn_page
+from vitreous.addons.learn_page.page import (
+    DIGITS,
+    EMOJI,
+    PHOTO,
+    bundled_samples,
+    in_8_bits,
+    page_of_run,
+    write_learn_page,
+)
 from vitreous.cli import run as run_command
 from vitreous.data.config import DataConfig
 from vitreous.data.sources import open_data
@@ -1021,3 +1029,76 @@ def test_emoji_in_chromium_have_the_logits_of_pytorch(browser: Any, tmp_path: Pa
     with Visit(browser, vt.learn("emoji", out=tmp_path / "learn.html").page) as tab:
         found = tab.evaluate("() => samples.map((canvas, i) => Array.from(run(canvas, {}, i).logits))")
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4)
+
+
+@pytest.fixture(scope="module")
+def photo_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return vt.learn("photo", out=tmp_path_factory.mktemp("photo") / "learn.html").page
+
+
+def test_the_example_on_photographs_is_a_hybrid_and_below_2_megabytes(photo_page: Path) -> None:
+    html = photo_page.read_text("utf-8")
+    found = re.search(r'id="data">(.*?)</script>', html, re.DOTALL)
+    assert found
+    data = json.loads(found[1])
+    assert data["config"]["stem"]["kind"] == "efficientnet-lite"
+    assert (data["bits"], data["recorded"]) == (8, None)
+    assert data["rounding"] < 0.001, "the weights that are stored have 8 bits already"
+    assert {each["label"] for each in data["samples"]} <= set(data["labels"])
+    assert data["facts"]["none"] in data["labels"]
+    assert "CC BY 2.0" in data["facts"]["credit"]
+    facts = data["facts"]
+    assert facts["low"] < facts["percent_right"] < facts["high"]
+    assert photo_page.stat().st_size < 2_000_000
+    assert (PHOTO / "model.safetensors").stat().st_size < 2_000_000
+
+
+def test_photographs_in_chromium_have_the_logits_of_pytorch(browser: Any, photo_page: Path) -> None:
+    model = vt.load(PHOTO).eval()
+    in_8_bits(model)
+    images = [image for image, _ in bundled_samples(PHOTO)]
+    with torch.inference_mode():
+        expected = model(model.preprocessing(images))
+    with Visit(browser, photo_page, shown="#lang=en") as tab:
+        found = tab.evaluate("() => samples.map((canvas, i) => Array.from(run(canvas, {}, i).logits))")
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4)
+
+
+def test_the_page_on_photographs_says_when_it_does_not_know(browser: Any, photo_page: Path) -> None:
+    """What it knows and how often it is right; "none of these" where no class is sure; what it is made of."""
+    with Visit(browser, photo_page, shown="#lang=en") as tab:
+        facts = tab.inner_text("#stage-facts")
+        assert "ImageNet" in facts
+        assert "95% interval" in facts
+        assert "convolutional network" in tab.inner_text("#stage-lead")
+        tab.evaluate("() => { DATA.facts.sure = 1.01; update({}); }")
+        tab.wait_for_function("() => byId('guess-now').textContent === 'none of these (unsure)'")
+        tab.set_input_files("#stage-file", [{"name": "x.png", "mimeType": "image/png", "buffer": png()}])
+        tab.wait_for_function("() => state.sample === -1")
+        # An image in the address would be too long.
+        assert "i=" not in tab.evaluate("() => location.hash")
+
+
+@pytest.mark.parametrize(("language", "width"), [("en", 1280), ("ko", 390)])
+def test_the_story_of_a_photograph_names_the_convolutional_network(
+    browser: Any, photo_page: Path, language: str, width: int
+) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="make test-slow installs it")
+    words = catalog(language)["learn"]["story"]
+    with Visit(browser, photo_page, width=width, shown=f"#lang={language}", reduced_motion="reduce") as tab:
+        assert axe.Axe().run(tab).response["violations"] == []
+        for step, name in ((1, "photograph"), (2, "cut_stem"), (3, "rows_stem"), (4, "tokens"), (10, "bars")):
+            tab.evaluate(f"() => update({{ step: {step} }})")
+            tab.wait_for_function(f"() => story.shown === STORY[{step} - 1].id")
+            assert words[name]["title"] in tab.inner_text("#story-title")
+        assert axe.Axe().run(tab).response["violations"] == []
+        assert tab.evaluate("() => document.documentElement.scrollWidth") <= width
+        tab.evaluate("() => update({ step: 0, how: true })")
+        tab.wait_for_selector("#network canvas")
+        assert tab.locator("#flatten").count() == 0
+        assert (
+            tab.evaluate(
+                "() => stagesOf(DATA.config).reduce((sum, stage) => sum + stage[3], 0) - DATA.parameters"
+            )
+            == 0
+        )

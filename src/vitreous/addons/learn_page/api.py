@@ -39,10 +39,10 @@ def learn(
 
     Args:
         model: a run, a checkpoint in any format, a model name, or a model; by default the paper's model on
-            handwritten digits, which comes trained with the package; emoji: another, on emoji in color. Of
-            several models that answer together the page has the Vision Transformer. Of a model with more
-            than 8 million parameters (16 million where 8 bits do for a weight) the page has recorded
-            tensors instead.
+            handwritten digits, which comes trained with the package; photo: another, on photographs,
+            also of a camera; emoji: a third, on emoji in color. Of several models that answer together the
+            page has the Vision Transformer. Of a model with more than 8 million parameters (16 million where
+            8 bits do for a weight) the page has recorded tensors instead.
         images: one or many paths, PIL images, arrays or tensors to try; by default held-out images of the
             run, and handwritten digits for any other model.
         out: the HTML file; by default learn.html: in the directory of the run, in this folder without a

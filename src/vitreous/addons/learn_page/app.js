@@ -259,14 +259,14 @@ function chooseModel() {
 // Normalized as the model's preprocessing says.
 function normalized(image) {
   const plane = image.data.length / image.shape[0],
-    [factor, shift] = trained() ? [DATA.factor, DATA.shift] : [[2 / 255], [-1]];
-  return tensor(
-    image.data.map((value, i) => {
-      const c = Math.floor(i / plane);
-      return Math.round(255 * value) * (factor[c] ?? factor[0]) + (shift[c] ?? shift[0]);
-    }),
-    ...image.shape,
-  );
+    [factor, shift] = trained() ? [DATA.factor, DATA.shift] : [[2 / 255], [-1]],
+    out = zeros(...image.shape);
+  for (let c = 0; c < image.shape[0]; c++) {
+    const by = factor[c] ?? factor[0],
+      plus = shift[c] ?? shift[0];
+    for (let i = c * plane; i < (c + 1) * plane; i++) out.data[i] = Math.round(255 * image.data[i]) * by + plus;
+  }
+  return out;
 }
 
 // A permutation of the patches, always the same.

@@ -37,7 +37,7 @@ class LearnOptions(TypedDict, total=False):
 def learn(
     model: Annotated[
         str | None,
-        Parameter(help=f"{MODEL_HELP}; by default the paper's, on digits; emoji: another, in color"),
+        Parameter(help=f"{MODEL_HELP}; by default the paper's, on digits; photo and emoji: others, in color"),
     ] = None,
     /,
     *images: Shown,

@@ -27,24 +27,28 @@ function pixelsOf(canvas, config) {
     plane = height * width,
     image = zeros(config.channels, height, width);
   for (let i = 0; i < plane; i++) {
-    const [r, g, b] = data.subarray(4 * i, 4 * i + 3);
-    const colors =
-      config.channels === 1 ? [r === g && g === b ? r : 0.299 * r + 0.587 * g + 0.114 * b] : [r, g, b];
-    colors.forEach((value, c) => {
-      image.data[c * plane + i] = value / 255;
-    });
+    const r = data[4 * i],
+      g = data[4 * i + 1],
+      b = data[4 * i + 2];
+    if (config.channels === 1) {
+      image.data[i] = (r === g && g === b ? r : 0.299 * r + 0.587 * g + 0.114 * b) / 255;
+      continue;
+    }
+    image.data[i] = r / 255;
+    image.data[plane + i] = g / 255;
+    image.data[2 * plane + i] = b / 255;
   }
   return image;
 }
 
 // A sample of the page: bytes (H, W) or (H, W, 3).
 function sampleCanvas({ pixels }, [height, width], channels) {
-  const bytes = Uint8Array.from(atob(pixels), (letter) => letter.charCodeAt(0));
+  const bytes = new Uint8Array(bytesOf(pixels));
   return canvasOf(width, height, (pen) => {
     const image = pen.createImageData(width, height);
     for (let i = 0; i < width * height; i++) {
-      const color = channels === 1 ? [bytes[i], bytes[i], bytes[i]] : bytes.subarray(3 * i, 3 * i + 3);
-      image.data.set([...color, 255], 4 * i);
+      for (let c = 0; c < 3; c++) image.data[4 * i + c] = bytes[channels === 1 ? i : 3 * i + c];
+      image.data[4 * i + 3] = 255;
     }
     pen.putImageData(image, 0, 0);
   });

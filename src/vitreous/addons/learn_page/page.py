@@ -50,9 +50,10 @@ from vitreous.whole_files import write_text
 if TYPE_CHECKING:
     from vitreous.data.image_list import Failure
 
-# The paper's model on digits (docs/make_digits_model.py) and on emoji in color (docs/make_emoji_model.py).
-DIGITS, EMOJI = (Path(__file__).parent / name for name in ("digits", "emoji"))
-BUNDLED = {"digits": DIGITS, "emoji": EMOJI}
+# The paper's model on digits (docs/make_digits_model.py) and on emoji in color (docs/make_emoji_model.py);
+# and a hybrid on photographs (docs/make_photo_model.py).
+DIGITS, EMOJI, PHOTO = (Path(__file__).parent / name for name in ("digits", "emoji", "photo"))
+BUNDLED = {"digits": DIGITS, "emoji": EMOJI, "photo": PHOTO}
 SITE = "https://vitreous.readthedocs.io"  # has the lessons that the story links to
 MOST_SAMPLES = 10  # images of the page
 MOST_RECORDED = 2  # of a page of recorded tensors
@@ -126,7 +127,7 @@ def write_learn_page(
         trained: whether the weights have learned anything.
         ask_browser: whether the page opens in the language of the browser instead, where it has that.
         facts: of a model that comes with the package, as in `facts_of`.
-        bundled: the name of a model that comes with the package: digits or emoji.
+        bundled: the name of a model that comes with the package: digits, emoji or photo.
         new: replace nothing, as in `whole`.
 
     Raises:
@@ -220,7 +221,7 @@ def bundled_samples(model: object) -> list[tuple[ImageLike, str]]:
     if not isinstance(model, Path) or model not in BUNDLED.values():
         return []
     paths = sorted(path for path in model.iterdir() if path.suffix in (".png", ".jpg"))
-    return [(Image.open(path), path.stem.partition("-")[2]) for path in paths]
+    return [(Image.open(path), path.stem.partition("-")[2].replace("_", " ")) for path in paths]
 
 
 def facts_of(folder: Path) -> dict[str, Any]:
@@ -241,7 +242,7 @@ def fine(prepared: Preprocessing, image: ImageLike) -> str | None:
     larger = FINE // min(height, width)
     shown = prepared.model_copy(update={"size": (larger * height, larger * width)}).image(image)
     stream = io.BytesIO()
-    shown.save(stream, "JPEG", quality=82)
+    shown.save(stream, "JPEG", quality=78)
     return base64.b64encode(stream.getvalue()).decode("ascii")
 
 

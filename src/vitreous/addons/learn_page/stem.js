@@ -108,7 +108,7 @@ class EfficientNetLite {
   // side: of the image, in pixels.
   constructor({ channels, stem }, tensors, side) {
     Object.assign(this, { channels, taken: stem.taken, image: side, kept: [] });
-    const list = (name) => Float64Array.from(tensors[`stem.backbone.${name}`].data);
+    const list = (name) => new Float64Array(tensors[`stem.backbone.${name}`].data);
     const matrix = (name) => {
       const [outputs, inputs] = tensors[`stem.backbone.${name}.weight`].shape;
       return { weight: list(`${name}.weight`), bias: list(`${name}.bias`), inputs, outputs };

@@ -156,10 +156,13 @@ const ACTIVATIONS = {
 };
 
 function softmax(values) {
-  const most = Math.max(...values),
-    powers = Array.from(values, (value) => Math.exp(value - most));
-  const sum = powers.reduce((total, power) => total + power, 0);
-  return Float32Array.from(powers, (power) => power / sum);
+  const most = values.reduce((top, value) => Math.max(top, value), -Infinity),
+    powers = new Float64Array(values.length);
+  let sum = 0;
+  for (let i = 0; i < powers.length; i++) sum += powers[i] = Math.exp(values[i] - most);
+  const shares = new Float32Array(powers.length);
+  for (let i = 0; i < shares.length; i++) shares[i] = powers[i] / sum;
+  return shares;
 }
 
 // Flat patches in raster order, each (row, column, channel): layers/embedding.py, to_patches.
