@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 pytestmark = pytest.mark.slow
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
-MOST_BYTES = 4_000_000  # of the wheel; 1.3 MB of it are the encoder, 0.5 MB the models of the learn page
+MOST_BYTES = 5_200_000  # of the wheel; 1.3 MB of it are the encoder, 2.2 MB the models of the learn page
 
 SMOKE = """
 import sys
