@@ -41,6 +41,9 @@ def test_the_command_prints_a_dry_run(
     text = capsys.readouterr().out
     assert f"steps: {found['steps']:,} of {found['batch_size']}" in text
     assert "nothing was trained, and nothing written" in text
+    if command == "train":
+        assert "images: decode | " in text
+        assert " || normalize | affine" in text
     assert list(tmp_path.iterdir()) == []
 
 

@@ -15,7 +15,7 @@ from vitreous.whole_files import write_csv
 @pytest.mark.parametrize(
     ("setting", "sentence"),
     [
-        ("training.length.steps=2", "'steps': 2} is not a text ("),
+        ("training.length.steps=2", "training.length: it is one value, and has no setting 'steps' inside"),
         ("training.batch_size=many", "training.batch_size: 'many' is not a whole number"),
         ("training.batch_size=-3", "is out of range: write a value"),
         ("training.peak_lr=fast", "training.peak_lr: 'fast' is not a number"),

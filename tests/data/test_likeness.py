@@ -4,7 +4,7 @@ import io
 
 import numpy as np
 import pytest
-from PIL import Image, ImageEnhance, ImageOps
+from PIL import Image, ImageDraw, ImageEnhance, ImageOps
 
 from vitreous.data.config import DataConfig, SplitByName, SplitByTime
 from vitreous.data.dataset import named_parts
@@ -79,6 +79,19 @@ def test_a_copy_looks_alike_and_another_image_does_not(looks, how):
     found = set(map(tuple, near_pairs(gray, color).tolist()))
     assert len(found & {(seed, 120 + seed) for seed in range(40)}) >= 39
     assert len(found) <= 40
+
+
+def test_mirror_images_of_two_classes_are_no_copies_where_they_have_no_colors():
+    """p and q, a left and a right hand; a photograph that is mirrored is a copy whatever its label is."""
+    glyph, seen = Image.new("RGB", (64, 64), "white"), list[Look]()
+    draw = ImageDraw.Draw(glyph)
+    draw.rectangle((14, 12, 18, 56), fill="black")
+    draw.ellipse((18, 12, 46, 36), outline="black", width=4)
+    for image in (glyph, ImageOps.mirror(glyph), photo(0), ImageOps.mirror(photo(0))):
+        seen.append(Look.of(np.asarray(image.convert("RGB"))))
+    gray, color = (np.array(each) for each in zip(*seen, strict=True))
+    assert near_pairs(gray, color, np.array([0, 0, 0, 0])).tolist() == [[0, 1], [2, 3]]
+    assert near_pairs(gray, color, np.array([0, 1, 0, 1])).tolist() == [[2, 3]]
 
 
 def test_among_images_that_are_all_alike_only_copies_are_copies():

@@ -7,8 +7,8 @@ import pytest
 from PIL import Image, ImageOps
 
 import vitreous as vt
+from vitreous.cli import run
 from vitreous.evaluation.classification import ClassificationEvaluation
-from vitreous.tasks.course import classes_not_found
 
 SMALL = {
     "model.depth": 1,
@@ -133,7 +133,7 @@ def test_every_command_has_the_same_list(tmp_path):
         assert {each.kind: each.found for each in report.findings if each.kind in wanted} == wanted
 
 
-def test_a_common_class_that_is_never_found_is_a_finding():
+def test_a_common_class_that_is_never_found_is_a_finding(monkeypatch, capsys):
     targets = np.repeat([0, 1, 2], [40, 40, 40])
     given = targets.copy()
     given[:39] = 1  # one of the 40 of the first class is found
@@ -149,6 +149,9 @@ def test_a_common_class_that_is_never_found_is_a_finding():
         true_probability=np.where(given == targets, 0.9, 0.1),
         in_top5=np.ones(120, dtype=bool),
     )
-    [finding] = classes_not_found(found, "softmax")
+    [finding] = found.findings()
     assert finding.kind == "class not found"
     assert "meat: 1 of 40" in finding.problem
+    monkeypatch.setattr(vt, "evaluate", lambda *_, **__: found)
+    assert run(["evaluate", "runs/mine"]) == 0
+    assert f"warning: {finding.sentence}" in capsys.readouterr().out

@@ -17,6 +17,7 @@ import numpy as np
 from vitreous.data.config import DataConfig, TargetKind
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.files import lossless_file
+from vitreous.data.image_list import is_blank
 from vitreous.data.sources import open_data, path_spec
 from vitreous.data.sources.manifests import path_column
 from vitreous.errors import InputError, cache_folder, writing_to
@@ -84,7 +85,7 @@ def frame_manifest(frame: Any, paths: str | None = None) -> str:
     rows = csv.writer(written)
     rows.writerow(names)
     for row in zip(*columns, strict=True):
-        values = ["" if value is None or value != value else value for value in row]
+        values = ["" if is_blank(value) else value for value in row]
         values[place] = os.path.abspath(values[place]) if values[place] else ""
         rows.writerow(values)
     content = written.getvalue().encode("utf-8", "surrogateescape")

@@ -74,6 +74,8 @@ def evaluate(
             seconds=found.seconds,
         )
         print(f"{about}\n")
+        for each in found.findings():
+            print(f"{word(each.severity)}: {each.sentence}")
         print_metrics(found)
         for table in found.tables():
             print(f"\n{table.title}" if table.title else "")

@@ -150,7 +150,7 @@ def column_of_paths(images: object) -> list[object] | None:
 def is_blank(path: object) -> bool:
     """Return whether a cell of a column of paths is empty: None, or what a library has for it (NaN, NA)."""
     missing = path is None or type(path).__name__ in ("NAType", "NaTType")
-    return missing or (isinstance(path, float) and math.isnan(path))
+    return missing or (isinstance(path, float | np.floating) and math.isnan(path))
 
 
 @runtime_checkable
@@ -201,7 +201,7 @@ def listed_images(wanted: Sequence[object]) -> ImageList:
         if not files:
             missing[len(found)] = "a folder without images" if Path(path).is_dir() else NO_SUCH
             found.append(path)
-        elif not names_one(path):
+        elif not is_url(path) and (not local_path(path).exists() or local_path(path).is_dir()):
             new = [file for file in files if file not in seen]
             merged += len(files) - len(new)
             found += new
@@ -222,11 +222,6 @@ def listed_images(wanted: Sequence[object]) -> ImageList:
             stacklevel=2,
         )
     return ImageList(found, missing)
-
-
-def names_one(path: str) -> bool:
-    """Return whether a path is that of one file, and not of a folder or a glob."""
-    return is_url(path) or (local_path(path).exists() and not local_path(path).is_dir())
 
 
 def matches(wanted: str) -> list[str]:

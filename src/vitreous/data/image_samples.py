@@ -152,11 +152,30 @@ class SampleReader(Protocol):
     def collate(self, samples: Sequence[Sample], indices: Indices, rows: Rows) -> Any: ...
 
 
-class ImageReader:
-    """The images of a dataset as a model sees them, with their targets.
+def pipeline(preprocessing: Preprocessing, augmentation: AugmentationConfig | None = None) -> str:
+    """Return what happens to an image, in order, in one line: what `ImageReader` does to each of them, and
+    after || what `BatchTransform` does to a batch on the device."""
+    change, size = augmentation or AugmentationConfig(), "{}x{}".format(*preprocessing.size)
+    if crop := change.random_resized_crop:
+        steps = ["decode", f"random_resized_crop({crop.scale[0]:g}-{crop.scale[1]:g}, {size})"]
+    else:
+        steps = ["decode", f"{preprocessing.resize}({preprocessing.crop_fraction:g}, {size})"]
+    if change.policy:
+        steps.append(change.policy.kind)
+    if change.color_jitter:
+        steps.append("color_jitter")
+    later = ["flip({:g}, {:g})".format(*change.flip)] if any(change.flip) else []
+    later.append("normalize")
+    later += ["affine"] if change.affine else []
+    later += [f"noise({change.noise:g})"] if change.noise else []
+    later += [f"random_erasing({change.random_erasing:g})"] if change.random_erasing else []
+    later += [f"mix(mixup {change.mix.mixup:g}, cutmix {change.mix.cutmix:g})"] if change.mix else []
+    return f"{' | '.join(steps)} || {' | '.join(later)}"
 
-    What happens to an image: it is cropped (at random, or as for evaluation), then its colors are changed at
-    random. On the device, `BatchTransform` normalizes it, mixes it with others, erases parts of it.
+
+class ImageReader:
+    """The images of a dataset as a model sees them, with their targets; `pipeline` says what happens to
+    each.
 
     Args:
         augmentation: what changes it at random; None, as for evaluation: nothing.

@@ -114,8 +114,13 @@ WINDOWS = (
 MIRRORED = [WINDOWS.index((y, {LOW: HIGH, HIGH: LOW}.get(x, x))) for y, x in WINDOWS]
 
 
-def near_pairs(gray: Gray, colors: Colors) -> Links:
-    """Return the pairs of images that look alike, in order."""
+def near_pairs(gray: Gray, colors: Colors, labels: NDArray[np.int64] | None = None) -> Links:
+    """Return the pairs of images that look alike, in order.
+
+    Args:
+        labels: of each image. Where these differ, mirror images without colors are not copies: p and q are
+            two letters.
+    """
     if len(gray) < 2:
         return np.zeros((0, 2), dtype=np.int64)
     if len(gray) <= MOST_PAIRED:
@@ -124,8 +129,13 @@ def near_pairs(gray: Gray, colors: Colors) -> Links:
         pairs, around = hashed_pairs(gray), np.full(len(gray), APART, dtype=np.float32)
     pairs = pairs[same_colors(colors, pairs)]
     close = np.minimum(1 - ALIKE, RATIO * around[pairs[:, :2]].min(axis=1))
-    alike = 1 - agreement(gray, pairs) <= close
-    return np.unique(pairs[alike, :2], axis=0)
+    found = pairs[1 - agreement(gray, pairs) <= close]
+    if labels is not None:
+        one, two, mirrored = found.T
+        colored = has_colors(cells_of(colors))
+        glyphs = (mirrored == 1) & (labels[one] != labels[two]) & ~(colored[one] | colored[two])
+        found = found[~glyphs]
+    return np.unique(found[:, :2], axis=0)
 
 
 def similar_pairs(gray: Gray) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
@@ -227,11 +237,22 @@ def agreement(gray: Gray, pairs: NDArray[np.int64]) -> NDArray[np.float32]:
     return found
 
 
+def cells_of(colors: Colors) -> NDArray[np.float32]:
+    """Return how far each channel is from gray in parts of images, (N, 4, 4, 3)."""
+    cells = colors.reshape(len(colors), 4, THUMB // 4, 4, THUMB // 4, 3).mean(axis=(2, 4), dtype=np.float32)
+    return cells - cells.mean(axis=3, keepdims=True)
+
+
+def has_colors(cells: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """Return which images have colors."""
+    found: NDArray[np.bool_] = np.abs(cells).max(axis=(1, 2, 3), initial=0.0) > COLORED
+    return found
+
+
 def same_colors(colors: Colors, pairs: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return of which pairs the colors agree, or one image has none."""
-    cells = colors.reshape(len(colors), 4, THUMB // 4, 4, THUMB // 4, 3).mean(axis=(2, 4), dtype=np.float32)
-    cells -= cells.mean(axis=3, keepdims=True)
-    colored = np.abs(cells).max(axis=(1, 2, 3), initial=0.0) > COLORED
+    cells = cells_of(colors)
+    colored = has_colors(cells)
     one, two, mirrored = pairs.T
     theirs = np.where(mirrored[:, None, None, None] == 1, cells[two][:, :, ::-1], cells[two])
     differ = np.abs(cells[one] - theirs).mean(axis=(1, 2, 3))
@@ -358,12 +379,15 @@ class Likeness:
         """Pairs of images that look alike and are not equal; none where there are too many images. They are
         kept by the digests, so that the same images are looked at once."""
         own = np.setdiff1d(np.arange(self.count), self.equal[:, 1])  # of equal images one
+        labels = self.images.strata()
         if self.seen:
-            return own[near_pairs(self.seen.gray[own], self.seen.colors[own])]
+            return own[near_pairs(self.seen.gray[own], self.seen.colors[own], labels[own])]
         own = own[[bool(self.contents[index]) for index in own.tolist()]] if len(own) else own
         if not 1 < len(own) <= MOST_ALIKE:
             return np.zeros((0, 2), dtype=np.int64)
-        known = "\n".join(["1", *self.contents])  # the version of the rule, and what is compared
+        known = "\n".join(
+            ["2", *self.contents, *map(str, labels)]
+        )  # the version of the rule, what is compared
         file = cache_folder() / "alike" / f"{hashlib.blake2b(known.encode(), digest_size=16).hexdigest()}.npy"
         with suppress(OSError, ValueError, EOFError):
             stored = np.load(file, allow_pickle=False)
@@ -373,7 +397,7 @@ class Likeness:
         seen = np.array([look is not None for look in looks])
         gray = np.array([look.gray for look in looks if look], dtype=np.uint8).reshape(-1, SIDE, SIDE)
         color = np.array([look.color for look in looks if look], dtype=np.uint8).reshape(-1, THUMB, THUMB, 3)
-        links = own[seen][near_pairs(gray, color)]
+        links = own[seen][near_pairs(gray, color, labels[own[seen]])]
         with suppress(OSError):  # a cache that cannot be written does not stop anything
             file.parent.mkdir(parents=True, exist_ok=True)
             with whole(file) as beside, beside.open("wb") as opened:

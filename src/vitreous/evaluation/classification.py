@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import Unpack
+from typing import NamedTuple, Unpack
 
 import numpy as np
 import torch
@@ -51,6 +51,16 @@ SAME = 0.98  # of the images that get the very same labels
 SUMMARIZED = 1024  # images whose logits are summarized together
 SMALLEST = 1e-12  # probability, whose logarithm is finite
 SHOWN_CLASSES = 30  # whose confusion matrix is printed
+RARE = 0.5  # of the images of others, and of the accuracy, below which a class is rare, and not found
+LOST = 0.2  # of the accuracy, below which a class with as many images as others is not found
+
+
+class NotFound(NamedTuple):
+    """Classes that are hardly ever found: those with a fraction of the images of the others; and those that
+    are as common, in words."""
+
+    rare: list[str]
+    common: list[str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,6 +135,25 @@ class ClassificationEvaluation(LabelEvaluation):
     def most_frequent(self) -> float:
         """The share of the most frequent class."""
         return float(np.bincount(self.targets).max() / self.count)
+
+    def classes_not_found(self) -> NotFound:
+        """Return the classes that are hardly ever found."""
+        counts = np.bincount(self.targets, minlength=len(self.classes))
+        usual = float(np.median(counts[counts > 0]))
+        few = RARE * max(usual, float(counts.max()) / 2)
+        rare, common = [], []
+        for name, count, each in zip(self.classes, counts, self.per_class, strict=True):
+            recall = 1.0 if each.recall is None else each.recall
+            if 3 <= count < few and recall < RARE * self.accuracy:
+                rare.append(name)
+            elif count >= max(few, FEWEST) and recall < LOST * self.accuracy:
+                common.append(f"{name}: {round(recall * count)} of {count}")
+        return NotFound(rare, common)
+
+    def findings(self) -> Iterator[Finding]:
+        """Classes are not found although they are as common as others."""
+        common = self.classes_not_found().common
+        yield from finding("class not found", common, classes="; ".join(common[:5]), severity="warning")
 
     def confident_mistakes(self, count: int = 12) -> list[Mistake]:
         """Return the most confident wrong predictions, in descending order."""

@@ -60,6 +60,9 @@ BOUND = {"gt": "above", "ge": "at least", "lt": "below", "le": "at most"}
 def sentence_of(mistake: ErrorDetails) -> str:
     """Return what is wrong with a value, as this project says it."""
     kind, value, context = mistake["type"], mistake["input"], mistake.get("ctx", {})
+    if kind == "string_type" and isinstance(value, Mapping):
+        inside = next((name for name in value if name != "kind"), "kind")
+        return f"it is one value, and has no setting {inside!r} inside: write what it means as one text"
     if kind in WANTED:
         return f"{value!r} is not {WANTED[kind]}"
     if kind in BOUNDS:

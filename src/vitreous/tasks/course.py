@@ -23,8 +23,6 @@ from vitreous.training.run import Run
 AnyRun = Run[CommandConfig]
 Baselines = Sequence[Mapping[str, Any]]  # as the report of the training has them
 FINDINGS = "findings.json"  # in a run: what was found at its end
-RARE = 0.5  # of the images of others, and of the accuracy, below which a class is rare, and not found
-LOST = 0.2  # of the accuracy, below which a class with as many images as others is not found
 SHIFT = 0.05  # between the intervals of two accuracies, from which on their images differ
 SAMPLE = 32  # images that are looked at
 
@@ -69,8 +67,11 @@ def course_of(
             )
         elif not data.validation:
             found += overfitting(run.metrics(), evaluation.accuracy)
-        found += classes_not_found(evaluation, run.config.training.loss)
-    elif evaluation:
+        missed = evaluation.classes_not_found().rare
+        if missed and run.config.training.loss == "softmax":
+            most = int(np.bincount(evaluation.targets).max())
+            found += finding("rare classes", missed, most=most, severity="warning")
+    if evaluation:
         found += evaluation.findings()
     shares = [row["validation_accuracy"] for row in run.metrics() if "validation_accuracy" in row]
     if classes and shares and data.validation and data.test and evaluation:
@@ -97,23 +98,6 @@ def other_looks(validation: tuple[int, int], test: tuple[int, int]) -> Iterator[
             test=test[0] / test[1],
             severity="warning",
         )
-
-
-def classes_not_found(evaluation: ClassificationEvaluation, loss: str) -> Iterator[Finding]:
-    """Classes are not found: those with a fraction of the images of the others, or as common ones."""
-    counts = np.bincount(evaluation.targets, minlength=len(evaluation.classes))
-    usual = float(np.median(counts[counts > 0]))
-    few = RARE * max(usual, float(counts.max()) / 2)
-    missed, common = [], []
-    for name, count, each in zip(evaluation.classes, counts, evaluation.per_class, strict=True):
-        recall = 1.0 if each.recall is None else each.recall
-        if 3 <= count < few and recall < RARE * evaluation.accuracy:
-            missed.append(name)
-        elif count >= max(few, FEWEST) and recall < LOST * evaluation.accuracy:
-            common.append(f"{name}: {round(recall * count)} of {count}")
-    yield from finding("class not found", common, classes="; ".join(common[:5]), severity="warning")
-    if missed and loss == "softmax":
-        yield from finding("rare classes", missed, most=int(counts.max()), severity="warning")
 
 
 def below_baseline(metric: Metric, baselines: Baselines) -> Iterator[Finding]:

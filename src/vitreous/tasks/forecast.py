@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from vitreous.data.image_samples import Batch, pipeline
 from vitreous.languages.terminal import said, said_time
 from vitreous.models.catalog import TRAINING_STATES
 from vitreous.results import Result, byte_size
@@ -124,6 +125,12 @@ def forecast(plan: AnyPlan, place: Place, notes: tuple[str, ...] = ()) -> Foreca
     if training.minutes and (training.epochs is None or 60 * training.minutes < seconds):
         seconds = 60.0 * training.minutes
         steps = max(int(seconds / each_step), 1)
+    preprocessing, augmentation = (
+        getattr(owner, name, None) for owner, name in ((model, "preprocessing"), (config, "augmentation"))
+    )
+    if preprocessing and type(batch) is Batch:
+        steps_of_images = pipeline(preprocessing, augmentation)
+        notes = (*notes, said("images: {pipeline}", pipeline=steps_of_images))
     named = {name: getattr(data, name, None) for name in ("train", "validation", "test")}
     return Forecast(
         task=task.name,

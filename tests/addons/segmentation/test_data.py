@@ -56,7 +56,8 @@ def test_a_folder_is_split_and_its_classes_numbered(tmp_path):
     splits = open_masked(str(write(tmp_path)), DataConfig(test_fraction=0.2, validation_fraction=0.25))
     assert sum(len(part) for part in splits[:3]) == 10
     assert splits.train.classes == ("0", "1", "2")
-    assert (splits.size, splits.channels) == ((24, 20), 3)
+    found = splits.summary
+    assert (found.height, found.width, found.channels) == (24, 20, 3)
     names = {part.name(i) for part in splits[:3] for i in range(len(part))}
     assert len(names) == 10
     image, mask = splits.train.pair(0)

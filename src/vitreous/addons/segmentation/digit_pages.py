@@ -15,7 +15,7 @@ from PIL import Image
 
 from vitreous.addons.segmentation.masked import Mask, MaskedDataset, MaskSplits
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import ClassTargets, ImageDataset
+from vitreous.data.dataset import ClassTargets, DataSummary, ImageDataset
 from vitreous.data.sources.small import open_digits
 from vitreous.errors import InputError
 from vitreous.models.preprocessing import Preprocessing
@@ -121,6 +121,5 @@ def open_digit_pages(config: DataConfig) -> MaskSplits:
         validation=DigitPages(validation, VALIDATION_PAGES, seed=seed, part=1) if validation else None,
         test=DigitPages(test, TEST_PAGES, seed=seed, part=2),
         name=DIGIT_PAGES,
-        size=(SIDE, SIDE),
-        channels=1,
+        summary=DataSummary(TRAIN_PAGES, len(CLASSES), SIDE, SIDE, channels=1, multi_label=False),
     )

@@ -23,7 +23,7 @@ from vitreous.addons.segmentation.masked import (
     read_mask,
 )
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import ClassTargets
+from vitreous.data.dataset import ClassTargets, DataSummary
 from vitreous.data.files import EXTENSIONS, file_digest, read_file
 from vitreous.data.held_out import PARTS, with_own_parts
 from vitreous.data.image_list import images_below
@@ -114,10 +114,12 @@ def open_masked(spec: str, config: DataConfig, *, classes: tuple[str, ...] | Non
     channels = max(channels for _, _, channels in sizes)
     train, validation, test = split_masked(files, config, where=str(root))
     summary, found = summarize(train)
-    return MaskSplits(
-        train.with_(findings=(*train.findings, *found)),
-        *(validation, test, str(root), (height, width), channels, summary.value_range),
+    value_range = summary.value_range if summary.channels == channels else None
+    summary = DataSummary(
+        *(len(train), len(legend.names), height, width, channels), multi_label=False, value_range=value_range
     )
+    train = train.with_(findings=(*train.findings, *found))
+    return MaskSplits(train, validation, test, str(root), summary)
 
 
 def existing_folder(spec: str) -> Path:

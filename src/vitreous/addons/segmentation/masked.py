@@ -60,24 +60,13 @@ class MaskedSubset(Subset, MaskedDataset):
 
 
 class MaskSplits(NamedTuple):
-    """The parts of a source. A source with one held-out part has it as `test`. size: the median (H, W) of
-    a sample. channels: 1 where all images of it are gray. value_range: of images of more than 8 bits."""
+    """The parts of a source. A source with one held-out part has it as `test`."""
 
     train: MaskedDataset
     validation: MaskedDataset | None
     test: MaskedDataset | None
     name: str
-    size: tuple[int, int]
-    channels: int
-    value_range: tuple[tuple[float, float], ...] | None = None
-
-    @property
-    def summary(self) -> DataSummary:
-        """What a recipe is chosen from, as `Splits` has it."""
-        images, classes = len(self.train), len(self.train.classes)
-        return DataSummary(
-            images, classes, *self.size, self.channels, multi_label=False, value_range=self.value_range
-        )
+    summary: DataSummary
 
 
 Color = tuple[int, int, int]

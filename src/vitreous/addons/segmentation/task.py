@@ -97,12 +97,12 @@ def masks_config(data: MaskSplits) -> SegmentationConfig:
     """For a user's own images, from scratch: a small ViT after convolutions, at 128x128 or, of images that
     are large enough, at 256x256; random crops, mirrored where that is asked for."""
     images = len(data.train)
-    model: dict[str, Any] = {"num_classes": len(data.train.classes), "channels": data.channels}
-    if min(data.size) >= LARGE:
+    model: dict[str, Any] = {"num_classes": len(data.train.classes), "channels": data.summary.channels}
+    if min(data.summary.height, data.summary.width) >= LARGE:
         model |= {"image_size": 256, "patch_size": 16, "stem": LARGE_STEM}
     epochs = min(max(LOOKS // images, EPOCHS[0]), EPOCHS[1])
     training = {"length": length_of(epochs=epochs), "batch_size": min(16, max(images // 4, 1))}
-    shown = {"mean": (0.5,), "std": (0.25,)} if data.channels == 1 else {}
+    shown = {"mean": (0.5,), "std": (0.25,)} if data.summary.channels == 1 else {}
     settings = {"source": data.name, "model": model, "preprocessing": shown, "training": training}
     settings = merged(settings, measured(data.summary))
     return packaged_config(SegmentationConfig, RECIPES / "masks.toml", settings)
