@@ -273,15 +273,18 @@ def equal_groups(digests: Sequence[str | bytes]) -> list[list[int]]:
 
 def components(links: Links, count: int) -> NDArray[np.int64]:
     """Return the number of the group of each of `count` images, where linked images are in one group."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
+    parent = list(range(count))
 
-    if not len(links):
-        return np.arange(count)
-    one, two = links.T
-    graph = coo_array((np.ones(len(one), dtype=np.int8), (one, two)), shape=(count, count))
-    groups: NDArray[np.int64] = connected_components(graph, directed=False)[1].astype(np.int64)
-    return groups
+    def first(image: int) -> int:
+        while parent[image] != image:
+            parent[image] = parent[parent[image]]  # halves the way of the next search
+            image = parent[image]
+        return image
+
+    for one, two in links.tolist():
+        low, high = sorted((first(one), first(two)))
+        parent[high] = low
+    return np.unique([first(image) for image in range(count)], return_inverse=True)[1].astype(np.int64)
 
 
 class Numbered:
