@@ -80,7 +80,8 @@ def test_the_sdist_has_no_test_data(built: Path) -> None:
     (sdist,) = built.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         top = {name.split("/")[1] for name in archive.getnames()}
-    assert top == {"src", "pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", "PKG-INFO", ".gitignore"}
+    texts = {"README.md", "CHANGELOG.md", "LICENSE", "NOTICE"}
+    assert top == {"src", "pyproject.toml", "PKG-INFO", ".gitignore", *texts}
     assert sdist.stat().st_size < MOST_BYTES
 
 
@@ -88,7 +89,8 @@ def test_the_sdist_has_no_test_data(built: Path) -> None:
 def test_the_wheel_alone_in_a_clean_environment(version: str, built: Path, tmp_path: Path) -> None:
     """With each Python that is installed here; the release workflow installs all of them."""
     interpreter = shutil.which(f"python{version}")
-    if interpreter is None:
+    # A version manager has a name for each Python that it could install.
+    if interpreter is None or subprocess.run([interpreter, "--version"], capture_output=True).returncode:
         pytest.skip(f"python{version} is not installed")
     (wheel,) = built.glob("*.whl")
     run([interpreter, "-m", "venv", str(tmp_path / "venv")], tmp_path)

@@ -239,6 +239,15 @@ def test_rotary_models_are_written(name: str, format: str, tmp_path: Path) -> No
     assert vt.save(model, tmp_path / ("model.pth" if format == "dinov3" else "m"), format=format) < TOLERANCE
 
 
+@pytest.mark.parametrize("reference", [None, (3, 3)])
+def test_a_null_of_model_args_undoes_what_the_architecture_has(reference: Any, tmp_path: Path) -> None:
+    """The architecture of timm that such a model is written as has a reference size of 16 x 16 patches."""
+    position = {"kind": "rotary-2d", "rotary": {"reference": reference}}
+    model = vt.create("ViT-Ti/16", image_size=64, depth=1, num_classes=2, position=position)
+    assert vt.save(model, tmp_path / "m", format="timm") < TOLERANCE
+    assert vt.load(tmp_path / "m").config.rotary.reference == reference
+
+
 def test_rounded_wavelengths(tmp_path: Path) -> None:
     """Meta's files have them, and other codebases compute them: the model is another by as much."""
     model: Any = vt.load(weights_of(HERE / "data" / "families" / "dinov3"), image_size=12)

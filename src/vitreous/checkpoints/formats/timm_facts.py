@@ -44,7 +44,9 @@ def timm_facts(documents: Documents, source: Source) -> Facts:
     images = Statements(config).part("pretrained_cfg") if "pretrained_cfg" in config else Statements(config)
     args = Statements(config, where).part("model_args")
     row = registry()["read"].get(name, {})
-    stated = {"global_pool": config.get("global_pool", images.get("global_pool")), **args}
+    model = {**row, "global_pool": config.get("global_pool", images.get("global_pool")), **args}
+    if model["global_pool"] is None and "global_pool" in row:
+        model["global_pool"] = row["global_pool"]
     labels = config.get("label_names", images.get("label_names", images.get("labels")))
     look = {key: images[key] for key in (*IMAGES, "input_size") if images.get(key) is not None}
     if look.get("interpolation") == "random":
@@ -52,9 +54,8 @@ def timm_facts(documents: Documents, source: Source) -> Facts:
     return replace(
         training,
         name=name,
-        model=Statements(
-            {**row, **{key: value for key, value in stated.items() if value is not None}}, where
-        ),
+        # A null of model_args undoes what the architecture has, as it does in timm.
+        model=Statements({key: value for key, value in model.items() if value is not None}, where),
         images=Statements({**IMAGES, **look} if look.keys() & IMAGES else look, where),
         arguments=frozenset(args),
         labels=[str(label) for label in labels] if isinstance(labels, list) else None,
