@@ -1,11 +1,11 @@
-"""Many images on one machine: `vitreous embed MODEL DATA --out FOLDER` by one process, two, and Ray.
+"""Many images on one machine: `vitreous embed MODEL DATA --out FOLDER` by one process and by two.
 
     python benchmarks/many_images.py --out benchmarks/results/many_images.json
 
 100,000 made JPEGs of 32x32 pixels in 100 tar shards, and a small ViT. For each way: images per second, with
-and without the start of the processes, and the largest memory of any one process. In the last two rows a
-process is killed (SIGKILL) in the middle: the first is started again, of the second Ray replaces an actor.
-After each, every image has one row. A row that is in --out already is not measured again.
+and without the start of the processes, and the largest memory of any one process. In the last row the
+process is killed (SIGKILL) in the middle and started again. After each, every image has one row. A row that
+is in --out already is not measured again.
 """
 
 from __future__ import annotations
@@ -35,15 +35,12 @@ import vitreous as vt
 
 SHARDS, EACH = 100, 1000
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-# How: the launcher, options, the share of shards that are answered, and whether a process is killed.
-WAYS: dict[str, tuple[list[str], list[str], float, bool]] = {
-    "one process, a tenth of the images": ([], [], 0.1, False),
-    "one process": ([], [], 1, False),
-    "torchrun, two processes": (TORCHRUN, [], 1, False),
-    "Ray, one actor": ([], ["--engine", "ray", "--actors", "1"], 1, False),
-    "Ray, two actors": ([], ["--engine", "ray", "--actors", "2"], 1, False),
-    "one process, killed and started again": ([], [], 1, True),
-    "Ray, two actors, one of them killed": ([], ["--engine", "ray", "--actors", "2"], 1, True),
+# How: the launcher, the share of shards that are answered, and whether a process is killed.
+WAYS: dict[str, tuple[list[str], float, bool]] = {
+    "one process, a tenth of the images": ([], 0.1, False),
+    "one process": ([], 1, False),
+    "torchrun, two processes": (TORCHRUN, 1, False),
+    "one process, killed and started again": ([], 1, True),
 }
 
 
@@ -88,7 +85,7 @@ class Memory(threading.Thread):
     def run(self) -> None:
         while True:
             for each, line in family(self.process).items():
-                if "python" not in line and "ray::" not in line:
+                if "python" not in line:
                     continue
                 try:
                     status = Path(f"/proc/{each}/status").read_text()
@@ -102,7 +99,7 @@ class Memory(threading.Thread):
 
 def measure(name: str, model: Path, shards: Path, folder: Path) -> dict[str, Any]:
     """A row of the results."""
-    launcher, options, share, killed = WAYS[name]
+    launcher, share, killed = WAYS[name]
     wanted = int(SHARDS * share)
     data = str(shards / f"x-{{000..{wanted - 1:03d}}}.tar")
     out = folder / "out"
@@ -117,7 +114,6 @@ def measure(name: str, model: Path, shards: Path, folder: Path) -> dict[str, Any
         data,
         "--out",
         str(out),
-        *options,
     ]
     began = time.perf_counter()
     process = subprocess.Popen(command, start_new_session=True)
@@ -130,15 +126,9 @@ def measure(name: str, model: Path, shards: Path, folder: Path) -> dict[str, Any
             first = time.perf_counter(), done
         if kills and done > wanted // 2:
             kills = 0
-            if options:
-                os.kill(
-                    next(each for each, line in family(process.pid).items() if "MapWorker" in line),
-                    signal.SIGKILL,
-                )
-            else:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-                process = subprocess.Popen(command, start_new_session=True)
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            process = subprocess.Popen(command, start_new_session=True)
         time.sleep(0.05)
     ended = time.perf_counter()
     assert process.returncode == 0

@@ -1,4 +1,4 @@
-"""Any number of images into a folder of Parquet files: every form of DATA, resumed, shared, by Ray; and
+"""Any number of images into a folder of Parquet files: every form of DATA, resumed, shared; and
 `vt.Predictor` as a function for other engines."""
 
 from __future__ import annotations
@@ -238,13 +238,10 @@ def test_processes_of_torchrun_share_the_parts(
         (["gone", "--out", "out"], "there is no gone: DATA is digits;"),
         (["shard-{00..05}.tar", "--out", "out"], "there is no shard shard-00.tar"),
         (["zz://x", "--out", "out"], "cannot be reached"),
-        (["digits", "--out", "out", "--engine", "spark"], "the one engine is ray"),
-        (["digits", "--out", "out", "--actors", "2"], "together with --engine ray"),
         (["empty", "--out", "out"], "empty is a folder without images"),
         (["empty.csv", "--out", "out"], "there are no images in empty.csv"),
         (["empty.parquet", "--out", "out"], "there are no images in empty.parquet"),
         (["hf:empty", "--out", "out"], "there are no images in hf:empty"),
-        (["x.png", "--engine", "ray"], "give --out FOLDER"),
     ],
 )
 def test_what_cannot_be_answered_is_one_sentence(
@@ -386,28 +383,3 @@ def test_kill_9_at_any_time(model: ViT, shards: Path, tmp_path: Path, processes:
             process.wait()
     assert process.returncode == 0
     check_whole(out)
-
-
-@pytest.mark.slow
-def test_ray_answers_and_outlives_an_actor(model: ViT, shards: Path, tmp_path: Path) -> None:
-    pytest.importorskip("ray")
-    vt.save(model, tmp_path / "model")
-    out = tmp_path / "out"
-    command = [sys.executable, "-m", "vitreous", "embed", str(tmp_path / "model"), str(shards)]
-    with subprocess.Popen([*command, "--out", str(out), "--engine", "ray", "--actors", "2"]) as process:
-        while process.poll() is None and len([*out.glob("*.parquet")] if out.exists() else []) < 3:
-            time.sleep(0.01)
-        actors = subprocess.run(["pgrep", "-f", "MapWorker"], capture_output=True, text=True).stdout.split()
-        mine = [each for each in actors if descends(int(each), process.pid)]
-        os.kill(int(mine[0]), signal.SIGKILL)
-        assert process.wait(500) == 0
-    check_whole(out)
-
-
-def descends(process: int, ancestor: int) -> bool:
-    while process > 1 and process != ancestor:
-        try:
-            process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
-        except FileNotFoundError:
-            return False
-    return process == ancestor

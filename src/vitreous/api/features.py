@@ -28,7 +28,7 @@ from vitreous.data.dataset import check_to_learn
 from vitreous.data.held_out import SPLIT
 from vitreous.data.image_list import Failure, ImageList, image_list
 from vitreous.data.sources import open_data
-from vitreous.deployment.answers import check_for_folder, is_folder
+from vitreous.deployment.answers import is_folder
 from vitreous.errors import InputError, LazyModule, Param, check_free, is_installed, writing_to
 from vitreous.evaluation import probes
 from vitreous.evaluation.inference_precision import automatic_precision
@@ -124,8 +124,6 @@ def embed(
     images: object,
     *,
     out: str | Path | None = None,
-    engine: str | None = None,
-    actors: int | None = None,
     batch_size: int | None = None,
     image_size: ImageSize | None = None,
     patches: int | None = None,
@@ -144,9 +142,6 @@ def embed(
             a folder as `out` any DATA: folders, manifests, tar shards, Parquet files, URLs.
         out: the file for the features, .npz or .parquet; or a folder, which gets a Parquet file for each part
             of the images, and is continued where it has some.
-        engine: ray: compute on a Ray cluster (RAY_ADDRESS), or with Ray on this machine; `out` is then a
-            folder.
-        actors: number of Ray actors, each with a model; by default one for each GPU or machine.
         batch_size: images that are computed together; by default 16 on a CPU, 64 on a GPU.
         image_size: pixels of the images that the model takes: 384, or (height, width); by default its own.
         patches: take each image in its own aspect ratio, as at most so many patches (NaFlex), of a ViT with
@@ -167,11 +162,10 @@ def embed(
     options |= {"device": device, "precision": precision, "batch_size": batch_size, "workers": workers}
     predictor = latest(Predictor(model, "features", **options))
     if out is not None and is_folder(out):
-        found = answer_parts(predictor, images, out, engine=engine, actors=actors, progress=progress)
+        found = answer_parts(predictor, images, out, progress=progress)
         failed, damaged = failures(found.failed), failures(found.damaged)
         empty = np.empty((0, found.width), np.float32)
         return Embeddings(empty, (), failed, found.images, Path(out), damaged)
-    check_for_folder(engine, actors)
     if out is not None:
         check_features_file(Path(out))
     listed = image_list(images)

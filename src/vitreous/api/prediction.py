@@ -21,7 +21,6 @@ from vitreous.deployment.answers import (
     WRITERS,
     Predictions,
     check_answer_file,
-    check_for_folder,
     is_folder,
     write_answers,
 )
@@ -48,8 +47,6 @@ def predict(
     threshold: Threshold | None = None,
     tta: bool = False,
     out: str | Path | None = None,
-    engine: str | None = None,
-    actors: int | None = None,
     image_size: ImageSize | None = None,
     patches: int | None = None,
     batch_size: int | None = None,
@@ -77,9 +74,6 @@ def predict(
             as it is answered; or a folder, which gets a Parquet file for each part of the images, and is
             continued where it has some. Of a task that writes images: the folder for them, by default a new
             one.
-        engine: ray: compute on a Ray cluster (RAY_ADDRESS), or with Ray on this machine; `out` is then a
-            folder.
-        actors: number of Ray actors, each with a model; by default one for each GPU or machine.
         image_size: pixels of the images that the model takes: 384, or (height, width); by default its own.
         patches: take each image in its own aspect ratio, as at most so many patches (NaFlex), of a ViT with
             learned positions. By default every image is brought to the one size of the model.
@@ -111,13 +105,12 @@ def predict(
     predictor = latest(Predictor(model, precision=precision, **how, **asked, **changed))
     use, table, folder = predictor.use, None, None
     in_parts = out is not None and is_folder(out)
-    light = not (in_parts or engine or actors) and predictor.light is not None
+    light = not in_parts and predictor.light is not None
     if not light:
         use.task.check_options("predict", **asked, **changed, out=out, workers=workers)
     writes_files = not light and bool(use.task.about.answer_folder)
     if out is not None and in_parts and not writes_files:
-        how = {"engine": engine, "actors": actors, "progress": progress}
-        done = answer_parts.answer_parts(predictor, images, Path(out), **how)
+        done = answer_parts.answer_parts(predictor, images, Path(out), progress=progress)
         return Predictions(use.task.name, (), done.failed, done.images, out=Path(out), damaged=done.damaged)
     if out is not None and writes_files and Path(out).suffix not in WRITERS:
         folder = Path(out)
@@ -126,7 +119,6 @@ def predict(
         check_answer_file(table)
     elif writes_files and isinstance(use.model, str | Path):  # those of a model in memory stay there
         folder = answer_folder(use)
-    check_for_folder(engine, actors)
     listed = image_list(images)
     opened = predictor.begin(listed, folder)
     failed: dict[str, str] = {}

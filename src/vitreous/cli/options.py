@@ -133,16 +133,9 @@ Ints = Annotated[list[Int], Parameter(consume_multiple=True)]
 Texts = Annotated[list[Text], Parameter(consume_multiple=True)]
 AUTO = "bf16 where that is faster and gives the same answers, or what an add-on has chosen"
 # Options with one meaning in all commands.
-Actors = Annotated[
-    Int, Parameter(help="number of Ray actors, each with a model; by default one for each GPU or machine")
-]
 BatchSizes = Annotated[BatchSize, Parameter(help="images in a batch; by default 16 on a CPU, 64 on a GPU")]
 ConfigFile = Annotated[Path, Parameter(help="a TOML file of such settings")]
 Device = Annotated[Text, Parameter(help="auto, cpu, cuda or cuda:N [default: auto]")]
-Engine = Annotated[
-    Text,
-    Parameter(help="ray: compute on a Ray cluster (RAY_ADDRESS), or on this machine; --out is then a folder"),
-]
 Patches = Annotated[
     Int,
     Parameter(

@@ -10,12 +10,10 @@ from cyclopts import Parameter
 
 import vitreous as vt
 from vitreous.cli.options import (
-    Actors,
     AnyModel,
     BatchSizes,
     ConfigFile,
     Device,
-    Engine,
     Images,
     ImageSize,
     Int,
@@ -59,8 +57,6 @@ class PredictOptions(TypedDict, total=False):
             "them, by default a new one"
         ),
     ]
-    engine: Engine
-    actors: Actors
     image_size: ImageSize
     patches: Patches
     batch_size: BatchSizes
@@ -109,8 +105,6 @@ def parse_threshold(words: Sequence[str]) -> float | str | dict[str, float]:
 
 
 class EmbedOptions(TypedDict, total=False):
-    engine: Engine
-    actors: Actors
     batch_size: BatchSizes
     image_size: ImageSize
     patches: Patches

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic_core import to_json
 
-from vitreous.errors import InputError, LazyModule, Param, check_free, require_packages, writing_to
+from vitreous.errors import InputError, LazyModule, check_free, require_packages, writing_to
 from vitreous.results import Answer, Result, percent, scalars
 from vitreous.whole_files import folder_for, whole, write_rows
 
@@ -214,14 +214,6 @@ Columns = dict[str, Any]  # a column's values by its name: a list, or an array w
 def is_folder(out: str | Path) -> bool:
     """Return whether `out` means a folder: one that is there, or a name without an ending."""
     return Path(out).is_dir() or not Path(out).suffix
-
-
-def check_for_folder(engine: str | None, actors: int | None) -> None:
-    """Raise InputError for options that are of folders alone."""
-    if engine is not None or actors is not None:
-        raise InputError(
-            f"{Param('engine')} and {Param('actors')} are for a folder of answers: give {Param('out')} FOLDER"
-        )
 
 
 def check_answer_file(path: Path) -> None:

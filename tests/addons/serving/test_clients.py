@@ -52,20 +52,16 @@ def test_the_dockerfile_has_no_fault_that_hadolint_knows() -> None:
 
 
 def test_the_manifests_follow_the_schemas_of_kubernetes() -> None:
-    """Strictly: an unknown field is an error. Of KubeRay's RayJob, which it does not know, the pods."""
+    """Strictly: an unknown field is an error."""
     kubernetes = pytest.importorskip("kubernetes_validate")
     documents = list(yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text()))
-    assert [each["kind"] for each in documents] == ["Deployment", "Service"]
-    job = yaml.safe_load((DEPLOY / "kuberay.yaml").read_text())
-    cluster = job["spec"]["rayClusterSpec"]
-    groups = [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]
-    pods = [
-        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, **each["template"]} for each in groups
-    ]
-    assert len(pods) == 2
-    for document in [*documents, *pods]:
+    job = yaml.safe_load((DEPLOY / "embed.yaml").read_text())
+    assert [each["kind"] for each in (*documents, job)] == ["Deployment", "Service", "Job"]
+    for document in (*documents, job):
         kubernetes.validate(document, kubernetes.latest_version(), strict=True)
-    assert all(isinstance(each, str) for group in groups for each in group["rayStartParams"].values())
+    # The pods share the images as the processes of torchrun do: each knows its number and how many they are.
+    own, count = job["spec"]["template"]["spec"]["containers"][0]["env"]
+    assert (own["name"], count) == ("RANK", {"name": "WORLD_SIZE", "value": str(job["spec"]["completions"])})
 
 
 def test_commands_of_the_manifests_are_understood(tmp_path: Path) -> None:
@@ -76,11 +72,11 @@ def test_commands_of_the_manifests_are_understood(tmp_path: Path) -> None:
     )
     deployment = next(yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text()))
     pod = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
-    job = yaml.safe_load((DEPLOY / "kuberay.yaml").read_text())["spec"]["entrypoint"]
+    job = yaml.safe_load((DEPLOY / "embed.yaml").read_text())["spec"]["template"]["spec"]["containers"][0]
     for call in (
         re.findall(r"^ExecStart=(.*)$", unit, re.MULTILINE)[0].split(),
         [*container, *pod],
-        job.split(),
+        [*job["command"], *job["args"]],
     ):
         done = subprocess.run(
             [sys.executable, "-m", "vitreous", call[1], "--help"], capture_output=True, text=True, check=True
