@@ -94,10 +94,25 @@ def inference() -> None:
     save(figure, "inference")
 
 
+def silent_details() -> None:
+    """What each detail changes, beside what another seed does."""
+    rows = json.loads((RESULTS / "silent_details" / "results.json").read_text(encoding="utf-8"))["summary"]
+    figure, axes = plot("silent-details", height=5.2)
+    for place, row in enumerate(reversed(rows)):
+        null = row["detail"] == "another seed"
+        color = MORE if null else OURS if row["verdict"] == "moves accuracy" else OTHERS
+        axes.errorbar(100 * row["mean"], place, xerr=100 * row["half_width"], fmt="o", color=color, capsize=3)
+    axes.set_yticks(range(len(rows)), [f"{row['detail']} ({row['recipe']})" for row in reversed(rows)])
+    axes.axvline(0, color=MORE, linewidth=1, linestyle="--")
+    axes.set(title="Switched minus as it is, ten paired seeds", xlabel="accuracy, points")
+    save(figure, "silent-details")
+
+
 def main() -> None:
     matplotlib.rcParams.update({"svg.hashsalt": "vitreous", "font.size": 9, "axes.titlesize": 10})
     digits()
     inference()
+    silent_details()
     names = {
         "train_500x375": "random crops of 500 x 375 JPEGs",
         "evaluate_500x375": "evaluation's crop of 500 x 375 JPEGs",
