@@ -22,6 +22,7 @@ from vitreous.api.data_source import data_source
 from vitreous.api.model_source import computation, fastest, known_module, program_of
 from vitreous.data.dataset import ImageDataset
 from vitreous.evaluation.inference_precision import automatic_precision
+from vitreous.evaluation.real_labels import read_real_labels, with_real_labels
 from vitreous.evaluation.result import Evaluation
 from vitreous.tasks.answerer import open_answerer, task_or_classification
 from vitreous.tasks.task import module_of
@@ -34,6 +35,7 @@ def evaluate(
     data: Any = None,
     *,
     tta: bool = False,
+    real_labels: str | Path | None = None,
     image_size: ImageSize | None = None,
     batch_size: int | None = None,
     workers: int | None = None,
@@ -51,6 +53,9 @@ def evaluate(
         data: a dataset in any form that `train` takes; by default the held-out part of the run's data.
         tta: test-time augmentation: the mean answer to an image, its corners and, if the model was trained
             with them, mirror images; five or ten times the work.
+        real_labels: a file as real.json of ImageNet ReaL, for the accuracy by labels of which any is right:
+            for each validation image, in the order of their names, a list of class numbers; images without
+            one are left out.
         image_size: pixels of the images that the model takes: 384, or (height, width); by default its own.
         batch_size: images that are computed together; by default 16 on a CPU, 64 on a GPU.
         workers: threads that decode images; by default one for each core.
@@ -66,8 +71,15 @@ def evaluate(
     asked = model if settings or config or image_size else program_of(model)
     task = task_or_classification(asked)
     task.check_options(
-        "evaluate", tta=tta, image_size=image_size, workers=workers, settings=settings, config=config
+        "evaluate",
+        tta=tta,
+        real_labels=real_labels,
+        image_size=image_size,
+        workers=workers,
+        settings=settings,
+        config=config,
     )
+    labels = None if real_labels is None else read_real_labels(real_labels)
     tree = settings_tree(settings, config)
     overrides = model_fields({"model": tree.pop("model", {})}, image_size)
     source = None if data is None else data_source(data, task.about.targets, tree)
@@ -86,4 +98,6 @@ def evaluate(
         shown = progress and world.first
         with computing(world.broadcast(precision), here), progress_bar("evaluating", shown) as advance:
             evaluation = task.evaluate(answerer, held.examples, progress=advance, world=world, **how)
+    if labels is not None:
+        evaluation = with_real_labels(evaluation, labels)
     return replace(evaluation, model=name, source=held.source, part=held.part)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import Annotated, TypedDict, Unpack
 
 from cyclopts import Parameter
@@ -34,6 +35,13 @@ class EvaluateOptions(TypedDict, total=False):
         Parameter(
             help="test-time augmentation: the mean answer to an image, its corners and, if the model was "
             "trained with them, mirror images; five or ten times the work"
+        ),
+    ]
+    real_labels: Annotated[
+        Path,
+        Parameter(
+            help="a file as real.json of ImageNet ReaL, for the accuracy by labels of which any is right: a "
+            "list of class numbers for each validation image"
         ),
     ]
     image_size: ImageSize

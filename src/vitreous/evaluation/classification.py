@@ -73,17 +73,21 @@ class ClassificationEvaluation(LabelEvaluation):
         true_probability: that of the true class.
         in_top5: whether the true class is among the five most probable.
         probabilities: those of all classes; None for more than 1,000.
+        real_labels: numbers of classes of which any is right for an image, and none says nothing of it; None
+            where such labels were not given.
     """
 
     task = "classification"
     gap = ("gap", "accuracy", "accuracy")
     per_example = ("targets", "predictions", "confidence", "true_probability", "in_top5", "probabilities")
+    per_example += ("real_labels",)
 
     predictions: Int[np.ndarray, " N"]
     confidence: Float[np.ndarray, " N"]
     true_probability: Float[np.ndarray, " N"]
     in_top5: Bool[np.ndarray, " N"]
     probabilities: Float[np.ndarray, "N classes"] | None = None
+    real_labels: tuple[frozenset[int], ...] | None = None
 
     @cached_property
     def calibration(self) -> Calibration:
@@ -171,6 +175,12 @@ class ClassificationEvaluation(LabelEvaluation):
         found = {"accuracy": Metric(self.accuracy, "accuracy", self.interval)}
         if self.top5_accuracy is not None:
             found["top5_accuracy"] = Metric(self.top5_accuracy, "top-5 accuracy")
+        if self.real_labels is not None:
+            pairs = zip(self.predictions.tolist(), self.real_labels, strict=True)
+            right = [predicted in labels for predicted, labels in pairs if labels]
+            if right:  # some of the images may have none
+                interval = wilson_interval(sum(right), len(right))
+                found["real_accuracy"] = Metric(sum(right) / len(right), "ReaL accuracy", interval)
         return found | self.calibration_metrics
 
     def details(self) -> dict[str, object]:

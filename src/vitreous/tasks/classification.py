@@ -82,7 +82,7 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
         gives_probabilities=True,
         options={
             "train": TRAINING | {"recipe", "batch_size auto"},
-            "evaluate": READING | {"config", "tta"},
+            "evaluate": READING | {"config", "tta", "real_labels"},
             "predict": READING | {"top", "out", "tta", "threshold"},
             "inspect": INSPECTING,
         },
