@@ -127,12 +127,17 @@ def main() -> None:
                 PREVIEW.write_bytes(tab.screenshot(clip={"x": 0, "y": 0, "width": 1280, "height": 672}))
             tab.evaluate(HAND)
             for png, milliseconds in frames(tab):
-                image = Image.open(io.BytesIO(png)).convert("RGB").resize(SHRUNK, Image.Resampling.LANCZOS)
                 images.append(
-                    image.quantize(COLORS, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+                    Image.open(io.BytesIO(png)).convert("RGB").resize(SHRUNK, Image.Resampling.LANCZOS)
                 )
                 times.append(milliseconds)
         browser.close()
+    # One palette for all: what does not change between two images is then equal in both, and is stored once.
+    sheet = Image.new("RGB", (SHRUNK[0], SHRUNK[1] * len(images)))
+    for index, image in enumerate(images):
+        sheet.paste(image, (0, SHRUNK[1] * index))
+    palette = sheet.quantize(COLORS, method=Image.Quantize.FASTOCTREE)
+    images = [image.quantize(palette=palette, dither=Image.Dither.NONE) for image in images]
     images[0].save(GIF, save_all=True, append_images=images[1:], duration=times, loop=0, optimize=True)
     print(GIF, f"{GIF.stat().st_size / 1e6:.2f} MB, {len(images)} images, {sum(times) / 1000:.0f} s")
 

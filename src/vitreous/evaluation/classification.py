@@ -79,8 +79,15 @@ class ClassificationEvaluation(LabelEvaluation):
 
     task = "classification"
     gap = ("gap", "accuracy", "accuracy")
-    per_example = ("targets", "predictions", "confidence", "true_probability", "in_top5", "probabilities")
-    per_example += ("real_labels",)
+    per_example = (
+        "targets",
+        "predictions",
+        "confidence",
+        "true_probability",
+        "in_top5",
+        "probabilities",
+        "real_labels",
+    )
 
     predictions: Int[np.ndarray, " N"]
     confidence: Float[np.ndarray, " N"]
