@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import statistics
 import subprocess
 import sys
@@ -109,15 +110,19 @@ def measure(way: str, folder: Path, architecture: str) -> dict[str, float]:
 
 
 def write_folders(folder: Path, architecture: str) -> None:
-    """The model with random weights, as timm's folder and as that of transformers."""
+    """The model with random weights, each folder written by the code whose form it is."""
     import_timm()
     import timm
+    import transformers
     from timm.models import save_for_hf
 
     import vitreous as vt
 
     save_for_hf(timm.create_model(architecture), folder / "timm", safe_serialization=True)
-    vt.save(vt.load(folder / "timm"), folder / "transformers", format="huggingface")
+    vt.save(vt.load(folder / "timm"), folder / "between", format="huggingface")
+    between = transformers.ViTForImageClassification.from_pretrained(folder / "between")
+    between.save_pretrained(folder / "transformers")
+    shutil.rmtree(folder / "between")
 
 
 def main() -> None:

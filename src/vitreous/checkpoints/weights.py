@@ -30,6 +30,7 @@ from vitreous.models.vit import ViT
 DEEPEST = 4096  # layers
 LONGEST = 2**22  # tokens
 LARGEST_TABLE = 2**28  # numbers
+LOOKED_AT = 2**18  # numbers of a weight that is looked at for NaN when a file is read
 MOST_NAMES = 12  # of weights, in one sentence
 log = logging.getLogger(__name__)
 Algebra = Callable[..., tuple[Tensor, ...]]
@@ -104,6 +105,8 @@ def stacked(ours: str, theirs: Sequence[str | None]) -> Row:
     stored = tuple(each for each in theirs if each is not None)
 
     def read(*parts: Tensor) -> tuple[Tensor, ...]:
+        if len(theirs) == 1:  # nothing is copied: a mapped file is read where the weight is used
+            return parts
         given = iter(parts)
         rows = [torch.zeros_like(parts[0]) if each is None else next(given) for each in theirs]
         return (torch.cat(rows),)
@@ -409,7 +412,10 @@ def load_weights(
                 f"{where}: {name} has shape {tuple(tensor.shape)}, the model needs {tuple(expected.shape)}"
             )
         tensors[name] = tensor.to(device=device, dtype=dtype).contiguous()
-    if broken := [name for name, tensor in tensors.items() if not is_finite(tensor)]:
+    # Training that diverged shows in biases and norms. The matrices are not looked at: a mapped file would be
+    # read whole for it, and each answer is checked anyway.
+    small = {name: tensor for name, tensor in tensors.items() if tensor.numel() <= LOOKED_AT}
+    if broken := [name for name, tensor in small.items() if not is_finite(tensor)]:
         log.warning("%s: weights are NaN or infinite, and so will outputs be: %s", where, listing(broken))
     model.load_state_dict(tensors, strict=False, assign=True)
     first = next(iter(tensors.values()))
