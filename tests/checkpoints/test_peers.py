@@ -52,6 +52,21 @@ HUGGINGFACE = {
 }
 
 
+@pytest.mark.parametrize(("patch_size", "image_size"), [(8, 32), (4, 16), (32, 64), (16, 48)])
+@torch.no_grad()
+def test_patches_and_positions_are_resampled_as_timm_does(
+    patch_size: int, image_size: int, tiny: Any, tmp_path: Path, timm: ModuleType
+) -> None:
+    vt.save(tiny(patch_size=16, image_size=64), tmp_path / "m", format="timm")
+    theirs = timm.create_model(
+        f"local-dir:{tmp_path / 'm'}", pretrained=True, patch_size=patch_size, img_size=image_size
+    ).eval()
+    ours = vt.load(tmp_path / "m", patch_size=patch_size, image_size=image_size)
+    images = torch.randn(2, 3, image_size, image_size)
+    expected = theirs(images)
+    assert (ours(images) - expected).abs().max() < TOLERANCE * expected.abs().max()
+
+
 @pytest.mark.parametrize("name", HUGGINGFACE)
 @torch.no_grad()
 def test_transformers(name: str, tiny: Any, tmp_path: Path) -> None:
