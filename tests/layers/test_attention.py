@@ -5,9 +5,11 @@ import math
 import pytest
 import torch
 
-from vitreous.layers.attention import Attention, CrossAttention
+from vitreous.layers.attention import Attention, CrossAttention, KeyValues, UnitLength
 from vitreous.layers.embedding import RelativePositions
+from vitreous.layers.initialization import GoogleInit
 from vitreous.layers.rotary import RotaryPositions2d
+from vitreous.rng import torch_generator
 
 
 def by_hand(attention: Attention, z: torch.Tensor) -> torch.Tensor:
@@ -89,3 +91,53 @@ def test_cross_attention_takes_keys_and_values_from_the_context() -> None:
     one = context[:, :1].expand(-1, 5, -1)  # every key alike: the weights do not matter
     torch.testing.assert_close(attention(z, one), attention(z, context[:, :1]), atol=1e-6, rtol=1e-5)
     assert attention.attention_weights(z, context).shape == (2, 2, 3, 5)
+
+
+def test_a_step_with_cached_keys_and_values_is_that_of_the_whole_sequence() -> None:
+    attention = Attention(8, heads=2, head_dim=4)
+    z = torch.randn(3, 5, 8)
+    causal = torch.full((5, 5), -torch.inf).triu(1)[None, None]
+    past, steps, maps = KeyValues(), [], []
+    for token in z.split(1, dim=1):
+        maps.append(attention.attention_weights(token, past=past))
+        steps.append(attention(token, past=past))
+        assert len(past) == len(steps)
+    torch.testing.assert_close(torch.cat(steps, dim=1), attention(z, causal), atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(maps[-1], attention.attention_weights(z)[:, :, -1:], atol=1e-6, rtol=1e-5)
+
+
+def test_cached_keys_and_values_follow_the_beams() -> None:
+    attention, chosen = Attention(8, heads=2, head_dim=4), torch.tensor([2, 0, 2])
+    first, token = torch.randn(3, 2, 8), torch.randn(3, 1, 8)
+    past, of_the_chosen = KeyValues(), KeyValues()
+    past.reorder(chosen)  # nothing is cached yet
+    attention(first, past=past)
+    past.reorder(chosen)
+    attention(first[chosen], past=of_the_chosen)
+    torch.testing.assert_close(attention(token, past=past), attention(token, past=of_the_chosen))
+
+
+def test_a_context_is_projected_once() -> None:
+    attention = CrossAttention(8, context_width=6, heads=2, head_dim=4)
+    z, context, past = torch.randn(2, 3, 8), torch.randn(2, 5, 6), KeyValues()
+    for _ in range(2):
+        torch.testing.assert_close(attention(z, context, past=past), attention(z, context))
+    assert len(past) == 5
+
+
+def test_vectors_of_unit_length_begin_as_rms_norm() -> None:
+    norm, x = UnitLength(2, 16), torch.randn(3, 2, 5, 16)
+    norm.reset(GoogleInit(torch_generator(0, "weights")))
+    torch.testing.assert_close(norm(x), torch.nn.functional.rms_norm(x, (16,)))
+
+
+def test_each_matrix_of_a_packed_weight_is_drawn_by_its_own_size() -> None:
+    """Glorot's limit is sqrt(6 / (rows + columns)) of each of q, k and v, not of all rows together."""
+    own, other = (
+        Attention(64, heads=4, head_dim=16),
+        CrossAttention(64, context_width=64, heads=4, head_dim=16),
+    )
+    for attention, weight in ((own, own.qkv.weight), (other, other.key_value.weight)):
+        attention.reset(GoogleInit(torch_generator(0, "weights")))
+        for part in weight.split(64):
+            assert part.abs().max().item() == pytest.approx(math.sqrt(6 / 128), rel=0.01)
