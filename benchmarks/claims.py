@@ -135,7 +135,7 @@ def fault_of(claim: Claim, contaminated: Mapping[str, str]) -> str | None:
         value = found(content, claim.value.split("/"))
     except (LookupError, ValueError, TypeError) as error:
         return f"{claim}: {claim.file} has no {claim.value} ({error!r})"
-    scale = claim.scale or (100 if claim.number.split()[-1] in SHARES else 1)
+    scale = claim.scale or (100 if claim.number.endswith(SHARES) else 1)
     decimals = len(digits(claim.number).partition(".")[2])
     exact = Decimal(f"{abs(value) * scale:.9f}")
     if str(exact.quantize(Decimal(1).scaleb(-decimals), ROUND_HALF_UP)) != digits(claim.number):

@@ -2,8 +2,8 @@
 
     python benchmarks/digits.py --splits 100 101 102 --out benchmarks/results/digits.json
 
-Each split is what `vitreous train --set data.split.seed=N` trains and measures, by the same functions: 80 %
-of the 1,797 digits for training, 20 % held out and looked at once, at the end. Seconds are of training alone,
+Each split is what `vitreous train --set data.split.seed=N` trains and measures, by the same functions: 80%
+of the 1,797 digits for training, 20% held out and looked at once, at the end. Seconds are of training alone,
 and are also given as processor seconds, which other work on the machine disturbs less.
 """
 

@@ -7,7 +7,7 @@ On the sentences that the run held out: BLEU by sacrebleu, how often the German 
 each head how often its largest weight is on the noun that decides the pronoun: in the encoder from "its", and
 at the step that writes the pronoun in the decoder's attention over the source and over the German words
 before it. The head that is best on the first half of the sentences is reported on the second half. Intervals
-are Wilson's, 95 %.
+are Wilson's, 95%.
 """
 
 from __future__ import annotations

@@ -29,8 +29,8 @@ runs), so that they are not chosen by hand; each split is looked at once. MNIST 
 
 Random quarters (--random; elpv as in the paper, Deitsch et al., 1807.02894, stratified by label and kind of
 cell) are the older splits, and flatter every method: other cells of a test cell's module, other variants of
-its emoji and equal images are among the training images. The same SVM has 81.5 % of the cells of random
-quarters and 76.5 of blocks; the paper has 82.4 % for an SVM and 88.4 % for a CNN that was pre-trained.
+its emoji and equal images are among the training images. The same SVM has 81.5% of the cells of random
+quarters and 76.5 of blocks; the paper has 82.4% for an SVM and 88.4% for a CNN that was pre-trained.
 A cell is defective from a probability of a half on.
 
 Nothing was tuned on stone. Of the other sets all images took part in choosing which maps of

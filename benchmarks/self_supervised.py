@@ -194,7 +194,7 @@ def joined(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def margin(values: Sequence[float]) -> float:
-    """Half of the 95 % interval of a mean, Student's."""
+    """Half of the 95% interval of a mean, Student's."""
     return float(t.ppf(0.975, len(values) - 1)) * statistics.stdev(values) / len(values) ** 0.5
 
 

@@ -8,7 +8,7 @@ Each client sends its next image when it has the answer to its last; the clients
 servers. The two servers take turns, slice by slice, so that a machine that slows down slows both.
 
 Then what operators ask: throughput at saturation beside the engine alone (the same decoding threads and
-batches without HTTP), latency at 60 % of it beside that of a single request, memory over 10,000 requests,
+batches without HTTP), latency at 60% of it beside that of a single request, memory over 10,000 requests,
 and strangers: hostile requests, silent connections, slow senders, large images, too few files; meanwhile
 another client's small image. `--only strangers` measures these alone, and keeps the other rows of --out.
 
@@ -285,7 +285,7 @@ def queue_alone(single: float, saturated: float, rate: float, requests: int = 20
 
 
 def load(path: Path, data: bytes, seconds: float) -> dict[str, Any]:
-    """Throughput at saturation, and latency at 60 % of it; the engine and the server take turns."""
+    """Throughput at saturation, and latency at 60% of it; the engine and the server take turns."""
     request, engine, served = post("/v1/predict", data), [], []
     with ExitStack() as stack:
         url = start(stack, path, [])

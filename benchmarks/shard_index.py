@@ -159,8 +159,8 @@ def main() -> None:
         spec, began = str(folder / "*.tar"), time.perf_counter()
         make_index(index_folder(find_shards(spec), ["classes"], Reading(True, 0, None)), options.images)
         print(f"made the index in {time.perf_counter() - began:.0f} s", flush=True)
-        fractions = {"validation shards": "0", "1 % held out by hashes": "0.01"}
-        fractions["1 % held out by hashes, again"] = "0.01"
+        fractions = {"validation shards": "0", "1% held out by hashes": "0.01"}
+        fractions["1% held out by hashes, again"] = "0.01"
         rows = {}
         for name, fraction in fractions.items():
             rows[name] = run(PROGRAM, spec, fraction)

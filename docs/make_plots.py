@@ -45,7 +45,7 @@ def digits() -> None:
     for label, key, color in zip(("ViT", "tuned SVM", "k-NN"), keys, (OURS, OTHERS, MORE), strict=True):
         values = [100 * split[key] for split in splits]
         axes.plot(range(1, len(values) + 1), values, "o-", color=color, label=label, linewidth=1)
-    axes.set(xlabel="split", ylabel="accuracy, %", title="1,797 handwritten digits, 20 % held out")
+    axes.set(xlabel="split", ylabel="accuracy, %", title="1,797 handwritten digits, 20% held out")
     axes.set_xticks(range(1, len(splits) + 1))
     axes.legend(frameon=False, ncols=3, loc="lower center")
     axes.set_ylim(97, 100.2)

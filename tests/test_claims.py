@@ -22,7 +22,7 @@ def test_every_printed_number_is_that_of_its_file(claims: Any) -> None:
 
 
 def gate(claims: Any, tmp_path: Path, monkeypatch: Any, text: str, **kept: Any) -> list[str]:
-    """What the gate says of a README with one sentence, which claims 81.5 % of a file."""
+    """What the gate says of a README with one sentence, which claims 81.5% of a file."""
     for page in ("README.md", "README.ko.md"):
         (tmp_path / page).write_text(text)
     facts = dict.fromkeys(claims.FACTS, "known")
@@ -30,9 +30,9 @@ def gate(claims: Any, tmp_path: Path, monkeypatch: Any, text: str, **kept: Any) 
     declared = tmp_path / "claims.toml"
     declared.write_text(
         '[contaminated]\n"file.json: leak" = "its test images are learned from"\n'
-        '[given]\n"README.md" = ["95 %"]\n'
+        '[given]\n"README.md" = ["95%"]\n'
         '[[claims]]\npage = "README.md"\nline = "model"\nfile = "file.json"\n'
-        f'[claims.numbers]\n"81.5 %" = "{"leak" if "leak" in kept else "rows/set=a/right"}"\n'
+        f'[claims.numbers]\n"81.5%" = "{"leak" if "leak" in kept else "rows/set=a/right"}"\n'
     )
     monkeypatch.setattr(claims, "ROOT", tmp_path)
     monkeypatch.setattr(claims, "RESULTS", tmp_path)
@@ -46,15 +46,15 @@ def gate(claims: Any, tmp_path: Path, monkeypatch: Any, text: str, **kept: Any) 
 @pytest.mark.parametrize(
     ("text", "kept", "fault"),
     [
-        ("The model has 81.5 % (95 %).", {}, None),
-        ("The model has 81.5 % (95 %), another 82.1 %.", {}, "82.1: neither measured by a file nor given"),
-        ("| the model | 81.5 | 95 % |\n| another | 82.1 |", {}, "82.1: neither measured"),
-        ("The model has 81.6 % (95 %).", {}, "no such line"),
-        ("The model has 81.5 % (95 %).", {"rows": [{"set": "a", "right": 0.812}]}, "file.json has 81.2"),
-        ("The model has 81.5 % (95 %).", {"rows": []}, "has no rows/set=a/right"),
-        ("The model has 81.5 % (95 %).", {"commit": None}, "lacks commit"),
-        ("The model has 81.5 % (95 %).", {"leak": 0.815}, "its test images are learned from"),
-        ("The model has 81.5 %.", {}, "given and not printed: 95"),
+        ("The model has 81.5% (95%).", {}, None),
+        ("The model has 81.5% (95%), another 82.1%.", {}, "82.1: neither measured by a file nor given"),
+        ("| the model | 81.5 | 95% |\n| another | 82.1 |", {}, "82.1: neither measured"),
+        ("The model has 81.6% (95%).", {}, "no such line"),
+        ("The model has 81.5% (95%).", {"rows": [{"set": "a", "right": 0.812}]}, "file.json has 81.2"),
+        ("The model has 81.5% (95%).", {"rows": []}, "has no rows/set=a/right"),
+        ("The model has 81.5% (95%).", {"commit": None}, "lacks commit"),
+        ("The model has 81.5% (95%).", {"leak": 0.815}, "its test images are learned from"),
+        ("The model has 81.5%.", {}, "given and not printed: 95"),
     ],
 )
 def test_a_number_without_a_file_that_shows_it_is_refused(

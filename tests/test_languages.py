@@ -24,7 +24,7 @@ from vitreous.languages import (
     catalog,
     environment,
     language_of_locale,
-    percentage,
+    percent,
     phrase,
     speaking,
 )
@@ -133,9 +133,9 @@ def test_an_unknown_language_is_refused() -> None:
         speaking("fr"),
     ):
         pass
-    assert percentage(0.5) == "50.0 %"
+    assert percent(0.5) == "50.0%"
     with speaking("ko"):
-        assert percentage(0.5) == "50.0%"
+        assert percent(0.5) == "50.0%"
         assert phrase("images.answer", label="cat", probability=0.5) == "cat(50.0%)"
 
 

@@ -122,8 +122,8 @@ class Result:
 
 
 def percent(rate: float) -> str:
-    """Return a rate as people write it, 99.7 %; a dash for NaN."""
-    return "-" if rate != rate else f"{100 * rate:.1f} %"
+    """Return a rate as people write it, 99.7%; a dash for NaN."""
+    return "-" if rate != rate else f"{100 * rate:.1f}%"
 
 
 def scalars(values: Mapping[str, object]) -> dict[str, str | int | float]:

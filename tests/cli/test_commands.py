@@ -50,7 +50,7 @@ def test_evaluate_for_people(command: Call) -> None:
     assert code == 0
     for word in (
         "accuracy",
-        "95 %",
+        "95%",
         "calibration error (ECE)",
         "precision",
         "recall",

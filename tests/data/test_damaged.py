@@ -140,7 +140,7 @@ def test_how_many_may_be_bad_is_a_setting(photos):
         )
         return len(next(loader.epoch(0)).indices), len(loader.bad)
 
-    with pytest.raises(InputError, match=r"5 of 20 .*more than 1 %.*--quarantine.*bad_files=0\.2"):
+    with pytest.raises(InputError, match=r"5 of 20 .*more than 1%.*--quarantine.*bad_files=0\.2"):
         epoch()
     assert epoch(bad_files=0.3) == (20, 5)
 

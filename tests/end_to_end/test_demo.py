@@ -31,7 +31,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]
 def test_it_learns_to_read_digits(demo: tuple[Path, dict[str, Any]]) -> None:
     result = demo[1]
     assert result["test_count"] == 360
-    # Over many splits it is above 99.5 % (benchmarks/results); one split of 360 digits may be two errors off.
+    # Over many splits it is above 99.5% (benchmarks/results); one split of 360 digits may be two errors off.
     assert result["test_accuracy"] >= 0.985
     low, high = result["test_accuracy_interval"]
     assert 0.95 < low < result["test_accuracy"] <= high <= 1

@@ -108,7 +108,7 @@ def test_a_number_that_one_run_does_not_have_is_a_dash() -> None:
     for first, second in ((calibrated, plain), (plain, calibrated)):
         found = compare_runs("classification", [run("a", first), run("b", second)])
         line = next(line for line in found.lines() if line[0].startswith("calibration error without"))
-        assert sorted(line[1:]) == ["25.0 %", "–"]
+        assert sorted(line[1:]) == ["25.0%", "–"]
 
 
 def test_several_runs_have_adjusted_p_values() -> None:

@@ -133,7 +133,7 @@ def test_every_figure_has_an_anchor_of_its_own_and_an_alternative_text(rich: Ins
     assert len(charts) == 7
     assert all(re.search(r'role="img" aria-label="\w', chart) for chart in charts)
     assert 'alt=""' not in page
-    known = r'alt="[^",]+, ([✓✗]) dog, predicted ([^"(]+) \([\d.]+\s%\)(?:: ([\w ]+)|)"'
+    known = r'alt="[^",]+, ([✓✗]) dog, predicted ([^"(]+) \([\d.]+%\)(?:: ([\w ]+)|)"'
     shown = re.findall(known, page)
     assert {(sign, label) for sign, label, _ in shown} in [{("✓", "dog")}, {("✗", shown[0][1])}]
     assert {kind for _, _, kind in shown} >= {
@@ -143,7 +143,7 @@ def test_every_figure_has_an_anchor_of_its_own_and_an_alternative_text(rich: Ins
         "layer 3",
         "PCA of its features",
     }
-    assert re.search(r'alt="[^",]+, predicted [^"(]+ \([\d.]+\s%\): attention rollout"', page), (
+    assert re.search(r'alt="[^",]+, predicted [^"(]+ \([\d.]+%\): attention rollout"', page), (
         "not a class of it"
     )
 
@@ -181,7 +181,7 @@ def test_a_head_of_zeros_explains_nothing(tmp_path: Path) -> None:
     report = write_model_report(model, images(4), tmp_path, MADE)
     assert "all zeros" in report.summary["left_out"][0]["reason"]
     assert report.summary["prunable_heads"] == []
-    assert report.summary["answers"][0]["answer"] == "undecided: no class has more than 33.3 %"
+    assert report.summary["answers"][0]["answer"] == "undecided: no class has more than 33.3%"
     page = report.report.read_text(encoding="utf-8")
     notice = "Undecided model: on 4 of 4 images all classes are about equally probable"
     places = "at the top, at the explorer, and at every map: attention, patch, attributions"
@@ -200,7 +200,7 @@ def test_attention_that_is_almost_even_is_said_to_be(tmp_path: Path, scale: floa
             if "qkv" in name:
                 parameter.mul_(scale)
     page = write_model_report(model, images(1), tmp_path, MADE).report.read_text(encoding="utf-8")
-    assert ("almost even (its entropy is 100\u00a0% of the largest possible)" in page) == even
+    assert ("almost even (its entropy is 100% of the largest possible)" in page) == even
 
 
 @pytest.mark.slow
@@ -234,9 +234,7 @@ def test_a_model_in_half_precision_is_inspected_in_float32(tmp_path: Path) -> No
 @pytest.mark.slow
 def test_a_map_has_its_numbers(tmp_path: Path) -> None:
     page = report_of(tmp_path).report.read_text(encoding="utf-8")
-    numbers = re.findall(
-        r"([\d.]+)\u00a0% to ([\d.]+)\u00a0%, even would be 6\.7\u00a0%; entropy (\d+)\u00a0%", page
-    )
+    numbers = re.findall(r"([\d.]+)% to ([\d.]+)%, even would be 6\.7%; entropy (\d+)%", page)
     attributions = 4 * 2  # four methods, two images
     maps = "attention and rollout of two images, three layers, two relevances"
     assert len(numbers) == 2 * 2 + 3 + 2 + attributions, maps
@@ -520,13 +518,13 @@ def test_a_click_on_a_patch_asks_it(opened: Opened) -> None:
     with vt.capture_attention(model) as attention, torch.no_grad():
         model(model.preprocessing([images(3)[0][0]]))
     row = attention.maps[1][0, 0, 9] * 100
-    itself, token, patches = (float(each) for each in re.findall(r"([\d.]+)\s%", words))
+    itself, token, patches = (float(each) for each in re.findall(r"([\d.]+)%", words))
     assert itself == pytest.approx(row[9].item(), abs=0.2)
     assert token == pytest.approx(row[0].item(), abs=0.2)
     assert patches == pytest.approx(row[1:].sum().item() - row[9].item(), abs=1)
     assert itself + token + patches == pytest.approx(100, abs=1e-6), "whole"
     legend = opened.page.inner_text("#scale-a")
-    low, high, even = (float(each) for each in re.findall(r"([\d.]+)\s%", legend)[:3])
+    low, high, even = (float(each) for each in re.findall(r"([\d.]+)%", legend)[:3])
     shares = 100 * row[1:] / row[1:].sum()
     assert (low, high) == pytest.approx((shares.min().item(), shares.max().item()), abs=0.1)
     assert even == pytest.approx(100 / 15, abs=0.1)

@@ -132,7 +132,7 @@ def test_a_report_for_every_kind_of_model(run: Path, kind: str) -> None:
     assert path == run / "report.html"
     assert {"curves", "confusion", "calibration", "predictions", "attention", "classes"} <= sections(page)
     assert asks_the_network(page) == []
-    assert "77.8\u00a0%" in page
+    assert "77.8%" in page
     assert "nan" not in re.sub(r'"data:[^"]*"', "", page).lower().split()
     assert [each.name for each in run.iterdir() if each.name.endswith(".tmp")] == []
     runs_in_a_page = reason_against(model_of(**KINDS[kind])) is None
@@ -141,7 +141,7 @@ def test_a_report_for_every_kind_of_model(run: Path, kind: str) -> None:
 
 def test_what_stands_in_the_report(run: Path) -> None:
     baseline = Baseline("SVM on pixels", 0.9, Interval(0.8, 0.95), "C 10", 1.0)
-    sheet = ContactSheet(torch.zeros(2, 3, 16, 24, dtype=torch.uint8), ("cat", "cat 70.0 % + dog 30.0 %"))
+    sheet = ContactSheet(torch.zeros(2, 3, 16, 24, dtype=torch.uint8), ("cat", "cat 70.0% + dog 30.0%"))
     path = write_training_report(
         run,
         model=model_of(),
@@ -154,7 +154,7 @@ def test_what_stands_in_the_report(run: Path) -> None:
     assert {"baselines", "filters", "augmented", "configuration"} <= sections(page)
     assert re.search(r"\d x \d positions are too few to show structure", page)
     assert page.count("<figure><img") == 2  # augmented images
-    assert "cat 70.0\u00a0% + dog 30.0\u00a0%" in page
+    assert "cat 70.0% + dog 30.0%" in page
     assert "<b>bold" not in page
     assert "5 epochs" in page
     assert "# &lt;not a tag&gt;" in page
@@ -194,19 +194,16 @@ def test_images_say_label_prediction_and_confidence(run: Path) -> None:
     model = model_of()
     torch.nn.init.normal_(model.head.weight, std=5.0)
     page = write_training_report(run, model=model, evaluation=evaluation(7), images=images()).read_text()
-    alternatives = re.findall(r'alt="([✓✗]) (\S+), predicted (\S+) \(([\d.]+)\s%\): attention rollout"', page)
+    alternatives = re.findall(r'alt="([✓✗]) (\S+), predicted (\S+) \(([\d.]+)%\): attention rollout"', page)
     assert len(alternatives) == 8
     assert all((sign == "✓") == (label == predicted) for sign, label, predicted, _ in alternatives)
 
 
 def test_the_head_compares_the_accuracy(run: Path) -> None:
     page = write_training_report(run, model=model_of(), evaluation=evaluation(7), images=images()).read_text()
+    assert "always answering the most frequent class of the test set gives 33.3%, guessing 33.3%" in page
     assert (
-        "always answering the most frequent class of the test set gives 33.3\u00a0%, guessing 33.3\u00a0%"
-        in page
-    )
-    assert (
-        "Accuracy in training, on augmented images in the last epoch: 80.0\u00a0%, "
+        "Accuracy in training, on augmented images in the last epoch: 80.0%, "
         "2.2 points above the test set." in page
     )
     assert "no better than always answering the most frequent class" not in page
@@ -291,7 +288,7 @@ def test_long_curves_stay_small(run: Path) -> None:
 def test_labels_of_mixed_images() -> None:
     """Two images of one class, mixed, weigh a little less than one: they show that class alone."""
     assert label_of(torch.tensor([0.9999, 0.0, 0.0]), CLASSES) == "cat"
-    assert label_of(torch.tensor([0.7, 0.3, 0.0]), CLASSES) == "cat 70.0 % + dog 30.0 %"
+    assert label_of(torch.tensor([0.7, 0.3, 0.0]), CLASSES) == "cat 70.0% + dog 30.0%"
 
 
 def test_figures_that_do_not_exist_are_left_out_with_a_reason(run: Path) -> None:
@@ -392,7 +389,7 @@ def test_over_fitting_and_resumes_are_said(run: Path) -> None:
     (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     figure = curves_figure(run)
     assert isinstance(figure, Exhibit)
-    assert "lowest in epoch 2 (▾) and has risen by 100 % since: this run overfits" in figure.caption
+    assert "lowest in epoch 2 (▾) and has risen by 100% since: this run overfits" in figure.caption
     assert "<title>epoch 2, Loss: lowest validation loss: 0.5</title>" in figure.html
     assert figure.html.count("resumed: –</title>") == 3
     assert "Dotted lines" in figure.caption
@@ -422,7 +419,7 @@ def test_every_task_has_its_baseline_and_its_gap() -> None:
     masks = SegmentationEvaluation(
         names=("a",), classes=("x", "y"), confusions=np.array([[[5, 5], [0, 10]]]), failed={}, seconds=1.0
     )
-    assert "83.3\u00a0%" not in head(masks, miou=0.9)[0]
+    assert "83.3%" not in head(masks, miou=0.9)[0]
     assert "20.8 points above the test set" in head(masks, miou=0.5 * (0.5 + 10 / 15) + 0.2083)[0]
     several = MultiLabelEvaluation(
         names=("a", "b"),
@@ -434,7 +431,7 @@ def test_every_task_has_its_baseline_and_its_gap() -> None:
         seconds=1.0,
     )
     assert head(several, loss=0.2, validation_loss=0.3) == [
-        "For comparison: a random ranking gives 75.0 %.",
+        "For comparison: a random ranking gives 75.0%.",
         "Loss in the last epoch: 0.2 in training, 0.3 in validation.",
     ]
     assert head(None, loss=0.2) == []
@@ -467,7 +464,7 @@ def test_a_training_that_has_hardly_begun_is_said_to_be_that(run: Path) -> None:
 
 
 def test_no_line_breaks_inside_a_rate(tmp_path: Path) -> None:
-    write_page(tmp_path / "page.html", Template("<p>{{ text }}</p>"), text="44.9 % of 30 %, and a 7 % 3")
+    write_page(tmp_path / "page.html", Template("<p>{{ text }}</p>"), text="44.9% of 30%, and a 7% 3")
     written = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert re.findall(r"\d %", written) == []
-    assert "44.9\u00a0% of 30\u00a0%" in written
+    assert "44.9% of 30%" in written

@@ -127,7 +127,7 @@ def test_a_split_that_was_cut_from_a_sorted_list() -> None:
     findings = {f.kind: f for f in data_findings(split([0, 0, 1, 1, 2, 2] * 4, [3] * 6))}
     assert set(findings) == {"split", "few"}
     finding = findings["split"]
-    assert "100.0 % of the test part" in finding.problem
+    assert "100.0% of the test part" in finding.problem
     assert "never trained on: d" in finding.problem
 
 
@@ -153,7 +153,7 @@ def test_a_loader_that_starves_the_device(tiny: RunConfig) -> None:
     ]
     (finding,) = course_findings(tiny.training, rows, classes=10, data=tiny.data)
     assert finding.kind == "loader"
-    assert "60.0 % of the time" in finding.problem
+    assert "60.0% of the time" in finding.problem
 
 
 def test_skipped_steps_and_overfitting(tiny: RunConfig) -> None:
@@ -167,7 +167,7 @@ def test_skipped_steps_and_overfitting(tiny: RunConfig) -> None:
     }
     assert "3 steps" in checks["not finite"]
     assert "before step 80" in checks["not finite"]
-    assert "99.0 % right in training but 50.0 %" in checks["overfitting"]
+    assert "99.0% right in training but 50.0%" in checks["overfitting"]
 
 
 def model_of(**overrides: Any) -> Any:
@@ -417,7 +417,7 @@ def test_labels_are_to_blame_only_where_others_are_guessed(
     (tmp_path / "metrics.jsonl").write_text(json.dumps({"step": 174, "accuracy": training}) + "\n")
     (finding,) = at_chance(Run(tmp_path, tiny), splits, accuracy, 0.238, 42, labels_fit=labels_fit)
     assert finding.name == name
-    assert "35.7 %" in finding.problem or accuracy != 0.357
+    assert "35.7%" in finding.problem or accuracy != 0.357
 
 
 def test_noise_is_told_from_images() -> None:
@@ -474,7 +474,7 @@ def test_test_images_of_another_look_are_found(tiny: RunConfig, tmp_path: Path) 
     ]
     assert command(["train", str(tmp_path / "images"), "--epochs", "6", "--out", str(run), *words]) == 0
     (problem, fix) = found(run)["other looks"]
-    assert "right on the validation images but 0.0 % on the test images" in problem
+    assert "right on the validation images but 0.0% on the test images" in problem
     assert "near-duplicates" in fix
     assert "on the test images: the latter look different" in (run / "report.html").read_text("utf-8")
 
@@ -497,7 +497,7 @@ def test_the_test_is_compared_with_the_validation_of_the_same_model(
         if each.kind == "other looks"
     ]
     assert len(shown) == keep_best
-    assert all("95.0 %" in each and "50.0 %" in each for each in shown)
+    assert all("95.0%" in each and "50.0%" in each for each in shown)
 
 
 def test_accuracies_that_may_differ_by_chance_are_no_finding() -> None:

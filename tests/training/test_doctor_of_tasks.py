@@ -111,7 +111,7 @@ def test_every_kind_of_run_is_examined(kind: str, request: pytest.FixtureRequest
         learning = "the loss has hardly fallen, from 2.500 to 2.500 after 100 steps"
         assert learning in findings["learning rate"]
     assert "3 steps had a gradient that was not finite" in findings["not finite"]
-    assert "waited for data 60.0 % of the time" in findings["loader"]
+    assert "waited for data 60.0% of the time" in findings["loader"]
     assert "a.png (the file is empty)" in findings["bad files"]
     assert "mlp_norm.weight is not finite" in findings["origin of NaN"]
 
@@ -144,7 +144,7 @@ def test_a_process_without_a_validation_batch_sees_no_collapse() -> None:
 
 def test_a_pre_training_that_explains_nothing_is_found(pretraining: Run) -> None:
     write(pretraining, (0.93, 0.90, 0.89, 0.88), validation_explained=0.06)
-    assert "only 6.0 %" in found(pretraining.path)["explained"]
+    assert "only 6.0%" in found(pretraining.path)["explained"]
     write(pretraining, (0.93, 0.7, 0.6, 0.5), validation_explained=0.4)
     assert "explained" not in found(pretraining.path)
 

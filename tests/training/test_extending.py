@@ -45,7 +45,7 @@ def test_the_rate_follows_the_longer_curve_from_where_the_run_is(finished: Run, 
     old, new = finished.config.training, longer.config.training
     shares = learning_rate(16, 24, new.schedule), learning_rate(16, 16, old.schedule)
     assert shares == (pytest.approx(0.27, abs=1e-3), 0)
-    assert words.endswith("it is 27.0 % of its peak there instead of 0.0 %")
+    assert words.endswith("it is 27.0% of its peak there instead of 0.0%")
     assert "from step 16 on" in words
     trained = fit(plan_of_run(longer, splits))
     rows = longer.metrics()

@@ -377,7 +377,7 @@ def test_training_waits_for_checkpoints_for_a_small_part_of_its_time(trained: Fi
         "clock": lambda: float(next(clock)),
     }
     trained({"training": {"length": "1 steps", "records": {"save_every": None}}}, **around)
-    assert found == {"quick": 60.0, "slow": 200.0, "spent": 4.0}  # 6 s of 200 are 3 %
+    assert found == {"quick": 60.0, "slow": 200.0, "spent": 4.0}  # 6 s of 200 are 3%
     trained({"training": {"length": "1 steps", "records": {"save_every": 7.0}}}, callbacks=[Look()])
     assert (found["quick"], found["slow"]) == (7.0, 7.0)
 

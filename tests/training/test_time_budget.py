@@ -85,7 +85,7 @@ def test_training_ends_when_the_time_is_up_and_the_rate_with_it(timed: Any) -> N
     assert learner.step == 60
     assert clock.now == 60
     peak = max(clock.rates)
-    assert clock.rates.index(peak) < 10  # the end of the warm-up, 5 % of 60 steps
+    assert clock.rates.index(peak) < 10  # the end of the warm-up, 5% of 60 steps
     assert clock.rates[-1] < 0.01 * peak
     assert all(later <= earlier for earlier, later in zip(clock.rates[9:], clock.rates[10:], strict=False))
 
@@ -94,7 +94,7 @@ def test_training_ends_when_the_time_is_up_and_the_rate_with_it(timed: Any) -> N
 def test_a_machine_that_changes_its_speed_is_followed(timed: Any, lengths: tuple[float, ...]) -> None:
     clock = Steps(*lengths)
     learner = timed(1.0, clock)
-    assert abs(clock.now - 60) <= max(3.0, max(lengths[-2:]))  # 5 %, or a step
+    assert abs(clock.now - 60) <= max(3.0, max(lengths[-2:]))  # 5%, or a step
     assert clock.totals[-1] == learner.step
     assert clock.rates[-1] < 0.35 * max(clock.rates)
 

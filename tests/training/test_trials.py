@@ -378,8 +378,8 @@ def test_a_model_below_its_baseline_is_said_before_its_numbers(capsys: pytest.Ca
 
     print_result(Below())  # type: ignore[arg-type]
     first = capsys.readouterr().out.splitlines()[0]
-    assert "50.0 %" in first
-    assert "60.0 %" in first
+    assert "50.0%" in first
+    assert "60.0%" in first
 
 
 def test_frozen_features_alone_are_a_model_without_a_finding_about_its_course(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Another resolution, patch size or head for an existing model: positions and patches are resampled.
 
-Codebases resample positions differently, by 10-15 % on a 14 to 24 grid; each way has the name of its code.
+Codebases resample positions differently, by 10-15% on a 14 to 24 grid; each way has the name of its code.
 """
 
 from __future__ import annotations

@@ -149,7 +149,7 @@ def probe(
         others = (percent(row[name]) for name in result.baselines)
         rows.append((row["probe"], percent(row["accuracy"]), interval, *others))
     baselines = map(word, result.baselines)
-    print_table((word("probe"), word("accuracy"), said("95 % interval"), *baselines), rows)
+    print_table((word("probe"), word("accuracy"), said("95% interval"), *baselines), rows)
     times = {"features": result.extracting, "probes": result.fitting}
     print(f"\n{said('features in {features:.1f} s, probes in {probes:.1f} s', **times)}")
     print(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from vitreous.errors import printable
 from vitreous.languages import named, phrase, unreadable
-from vitreous.languages.terminal import rates, said, word
+from vitreous.languages.terminal import said, word
 from vitreous.results import text_table, text_width
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def print_metrics(evaluation: Evaluation, baselines: Sequence[Mapping[str, Any]]
         interval = said("{low} to {high}", low=low, high=high)
         rows.append((phrase(f"baselines.{each['name']}"), first.text(each["accuracy"]), interval))
     title = said("held-out {of}: {count}", of=word(evaluation.of), count=evaluation.count)
-    print_table((title, word("value"), said("95 % interval")), rows)
+    print_table((title, word("value"), said("95% interval")), rows)
 
 
 def print_named(name: str, value: object) -> None:
@@ -101,4 +101,4 @@ def print_names(lines: Mapping[str, str]) -> None:
 
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, words: int = 1) -> None:
     """Print a table: its first `words` columns are words, to the left, the others numbers, to the right."""
-    print(text_table(headers, [list(map(rates, row)) for row in rows], words=words))
+    print(text_table(headers, rows, words=words))

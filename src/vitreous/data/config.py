@@ -147,7 +147,7 @@ class DataConfig(Config):
     validation_fraction: Literal["auto"] | Probability = setting(
         "auto",
         "taken from what is left for training, for curves, calibration and model selection; auto: 300 "
-        "images, but 1 to 10 %, where there are 200 and more, and 10 of a class",
+        "images, but 1 to 10%, where there are 200 and more, and 10 of a class",
     )
     form: Form | None = setting(None, "what DATA is, with its own settings; None: as it is found")
     reading: ReadingConfig | None = setting(

@@ -31,9 +31,9 @@ from vitreous.data.transforms import (
     shorter_side,
 )
 from vitreous.data.workers import pool, processes_here
-from vitreous.languages import percentage
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.stored import BadImage, Stored
+from vitreous.results import percent
 
 ENOUGH = 1.5  # times the model's size: the shorter side of a cached image that will be cropped
 SAMPLE = 32  # images whose size is read, to estimate whether all fit
@@ -386,7 +386,7 @@ class ContactSheet(NamedTuple):
 
 
 def target_in_words(target: Tensor, classes: Sequence[str]) -> str:
-    """ "cat", "cat 70.0 % + dog 30.0 %", or "none"."""
+    """ "cat", "cat 70.0% + dog 30.0%", or "none"."""
     if target.ndim == 0:
         return classes[int(target)]
     names: list[str] = []
@@ -395,7 +395,7 @@ def target_in_words(target: Tensor, classes: Sequence[str]) -> str:
     for weight, name in sorted(zip(target.tolist(), classes, strict=True), key=lambda pair: -pair[0]):
         if weight >= NAMED:
             names.append(name)
-            shares.append(f"{name} {percentage(weight)}")
+            shares.append(f"{name} {percent(weight)}")
             # Of images of one class that were mixed, rounding leaves a little less than all.
             whole = whole and round(weight, 2) == 1
     return " + ".join(names if whole else shares) or "none"

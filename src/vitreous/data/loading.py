@@ -60,7 +60,7 @@ class BadFiles:
     """The images that could not be read, those that are damaged, and those of which the model cannot see all,
     each once; and when to stop because of the first."""
 
-    ALWAYS_ALLOWED = 3  # in a set of 50 one is already 2 %
+    ALWAYS_ALLOWED = 3  # in a set of 50 one is already 2%
     MOST_LOST = 100_000  # names of images of which the model cannot see all
 
     # The part of an epoch of which more is too much; up to three files never are, unless it is 0.
@@ -115,7 +115,7 @@ class BadFiles:
                 f", or set data.reading.bad_files={share:g} to go on without them" if share <= MOST else ""
             )
             raise InputError(
-                f"{len(self)} of {images} images cannot be read, more than {100 * self.allowed:g} %: fix or "
+                f"{len(self)} of {images} images cannot be read, more than {100 * self.allowed:g}%: fix or "
                 f"remove them (vitreous data check DATA --quarantine FOLDER){going_on}: {first}{more}"
             )
 

@@ -110,7 +110,7 @@ class ClassificationEvaluation(LabelEvaluation):
 
     @property
     def interval(self) -> Interval:
-        """95 %, Wilson's."""
+        """95%, Wilson's."""
         return wilson_interval(int(self.correct.sum()), self.count)
 
     @property

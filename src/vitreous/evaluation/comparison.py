@@ -15,8 +15,8 @@ from jaxtyping import Float, Int
 
 from vitreous.evaluation.result import Answered, Answers, Evaluation
 from vitreous.evaluation.scores import ExampleScores, Interval, quantile_interval
-from vitreous.languages import percentage, phrase, words
-from vitreous.results import Result
+from vitreous.languages import phrase, words
+from vitreous.results import Result, percent
 from vitreous.training.callbacks import Row
 
 MOST_NAMED = 100  # differing examples in the JSON
@@ -260,7 +260,7 @@ def metric_lines(compared: Sequence[Evaluation]) -> list[list[str]]:
             if metric is None:
                 line.append("–")
                 continue
-            written = percentage if metric.rate else metric.text
+            written = percent if metric.rate else metric.text
             text = written(metric.value)
             if metric.interval:
                 text += f" ({written(metric.interval.low)} … {written(metric.interval.high)})"
@@ -348,7 +348,7 @@ class PairedDifference(NamedTuple):
     """The score of a model minus that of another on the same examples."""
 
     difference: float
-    interval: Interval  # 95 %, from bootstrap samples of the examples
+    interval: Interval  # 95%, from bootstrap samples of the examples
     p_value: float  # of no difference: McNemar's exact test, or a permutation test of the signs
     better: int  # examples with a higher score
     worse: int  # those with a lower one
@@ -386,7 +386,7 @@ def sign_test(differences: Float[np.ndarray, " N"]) -> float:
 
 
 def bootstrap_interval(differences: Float[np.ndarray, " N"]) -> Interval:
-    """Return the 95 % interval of the mean when the examples are sampled again, with replacement."""
+    """Return the 95% interval of the mean when the examples are sampled again, with replacement."""
     if not len(differences):
         return Interval(math.nan, math.nan)
     rng = np.random.default_rng(0)

@@ -32,7 +32,7 @@ class Measures(NamedTuple):
         score: its name, as in the evaluation of the task.
         rate: whether it is a share, written in percent.
         of: returns the score; the higher, the better.
-        interval: its 95 % interval.
+        interval: its 95% interval.
         loss: the mean loss; of equal scores the lower one is better.
     """
 

@@ -47,7 +47,7 @@ TUNING_FOLDS = 5  # of the training images, one of which chooses the penalty
 
 
 class FewShot(NamedTuple):
-    """Accuracy over several draws of the shots, and a 95 % interval of their mean."""
+    """Accuracy over several draws of the shots, and a 95% interval of their mean."""
 
     mean: float
     interval: Interval
@@ -79,7 +79,7 @@ class Probe(Result):
     baselines: Mapping[str, Probe] = field(default_factory=dict)
 
     def interval(self, accuracy: float) -> Interval:
-        """95 %, Wilson's, over the evaluated images."""
+        """95%, Wilson's, over the evaluated images."""
         return wilson_interval(round(accuracy * self.test_count), self.test_count)
 
     def to_json(self) -> dict[str, object]:
@@ -295,7 +295,7 @@ def accuracy(scores: Float[np.ndarray, "N classes"], targets: Int[np.ndarray, " 
 
 
 def summary(accuracies: Sequence[float]) -> FewShot:
-    """The mean, and Student's 95 % interval of it over the draws."""
+    """The mean, and Student's 95% interval of it over the draws."""
     mean, half = float(np.mean(accuracies)), half_width(accuracies)
     return FewShot(mean, Interval(max(mean - half, 0.0), min(mean + half, 1.0)))
 

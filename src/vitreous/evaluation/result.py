@@ -21,7 +21,7 @@ class Metric(NamedTuple):
 
     value: float  # the number; NaN where nothing can be said
     label: str  # its name for people
-    interval: Interval | None = None  # 95 % confidence; None where there is none
+    interval: Interval | None = None  # 95% confidence; None where there is none
     rate: bool = True  # whether it is a share, printed in percent
 
     def text(self, number: float | None = None) -> str:
@@ -160,7 +160,7 @@ class Evaluation(Result):
         return []
 
     def table(self) -> list[dict[str, object]]:
-        """Return one row for each metric: its value and 95 % interval."""
+        """Return one row for each metric: its value and 95% interval."""
         rows = []
         for metric in self.metrics.values():
             low, high = metric.interval or (None, None)
@@ -168,7 +168,7 @@ class Evaluation(Result):
         return rows
 
     def metrics_to_json(self) -> dict[str, object]:
-        """Return the value and the 95 % interval of each metric."""
+        """Return the value and the 95% interval of each metric."""
         metrics: dict[str, object] = {}
         for name, metric in self.metrics.items():
             interval = list(metric.interval) if metric.interval else None

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from vitreous.whole_files import whole
 
-Z_95 = 1.959963984540054  # 95 % of a normal distribution is within this many standard deviations
+Z_95 = 1.959963984540054  # 95% of a normal distribution is within this many standard deviations
 TOP_CONFUSIONS = 50  # pairs of classes
 RESAMPLES = 200  # of the bootstrap over classes
 LEVELS, PER_LOGIT = 512, 16  # of logits, where there are very many classes
@@ -37,7 +37,7 @@ class ExampleScores(NamedTuple):
 
 
 class Interval(NamedTuple):
-    """A 95 % confidence interval."""
+    """A 95% confidence interval."""
 
     low: float
     high: float
@@ -51,7 +51,7 @@ def resamples(count: int, times: int = 1000) -> Float[np.ndarray, "times count"]
 
 
 def quantile_interval(resampled: Sequence[float] | Float[np.ndarray, " N"]) -> Interval:
-    """Return the 95 % interval of a score from its values in bootstrap samples, of which some may be NaN."""
+    """Return the 95% interval of a score from its values in bootstrap samples, of which some may be NaN."""
     if np.isnan(resampled).all():
         return Interval(math.nan, math.nan)
     low, high = np.nanquantile(resampled, (0.025, 0.975))
@@ -59,7 +59,7 @@ def quantile_interval(resampled: Sequence[float] | Float[np.ndarray, " N"]) -> I
 
 
 def half_width(values: Sequence[float], overlap: float = 0.0) -> float:
-    """Return half of Student's 95 % interval of a mean; infinite for a single value.
+    """Return half of Student's 95% interval of a mean; infinite for a single value.
 
     Values of models whose training images overlap are not independent: the variance of their mean is not
     s² / k, but (1 / k + overlap) s² (Nadeau and Bengio 2003, Inference for the generalization error, eq. 9).
@@ -106,7 +106,7 @@ class Calibration(NamedTuple):
 
 
 def wilson_interval(successes: int, trials: int) -> Interval:
-    """The 95 % interval of a rate by Wilson's score (1927): honest for few trials and for rates near 1, where
+    """The 95% interval of a rate by Wilson's score (1927): honest for few trials and for rates near 1, where
     the usual rate +- 1.96 standard errors is not."""
     if not trials:
         return Interval(0.0, 1.0)
@@ -172,7 +172,7 @@ def calibrate(
     times: Int[np.ndarray, " N"] | None = None,
 ) -> Calibration:
     """Return the mean distance between confidence and accuracy in bins of equal width, weighted by their
-    images (arXiv 1706.04599, Eq. 3): is a probability of 0.8 correct in 80 % of the cases? Of an answer that
+    images (arXiv 1706.04599, Eq. 3): is a probability of 0.8 correct in 80% of the cases? Of an answer that
     is given several `times`, `correct` is how often it was."""
     edges = np.linspace(0, 1, bins + 1)
     with np.errstate(invalid="ignore"):  # NaN is in the first bin, whose means are NaN then
@@ -233,7 +233,7 @@ def average_precision(relevant: np.ndarray, scores: Float[np.ndarray, " N"]) -> 
 
 
 def precision_interval(relevant: np.ndarray, scores: Float[np.ndarray, "N classes"]) -> Interval:
-    """Return the 95 % interval of the mean average precision of the classes by a bootstrap of the images."""
+    """Return the 95% interval of the mean average precision of the classes by a bootstrap of the images."""
     found = []
     sampled = resamples(len(scores), RESAMPLES)
     sampled = np.ascontiguousarray(sampled.T, dtype=np.int32)  # (N, resamples): rows are read in any order

@@ -127,7 +127,7 @@ def attention_figure(
 
 def with_predictions(names: Sequence[str], labels: Sequence[str], lens: Lens | None) -> list[str]:
     """Return the names of images with their predictions where the names are labels: "✓ cat, predicted cat
-    (98.0 %)". A sign shows what is right, not a color alone."""
+    (98.0%)". A sign shows what is right, not a color alone."""
     if lens is None or not set(names) <= set(labels):
         return list(names)
     captions = []

@@ -7,7 +7,6 @@ The words of an exhibit (title, subtitle, caption, alternative text) are in the 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from html import escape
@@ -21,8 +20,8 @@ from markupsafe import Markup
 from vitreous import __version__
 from vitreous.inspection.charts import Chart
 from vitreous.inspection.images import Pixels, data_uri, enlarged, png
-from vitreous.languages import CURRENT, filled, named, percentage, phrase, words
-from vitreous.results import Result
+from vitreous.languages import CURRENT, filled, named, phrase, words
+from vitreous.results import Result, percent
 from vitreous.whole_files import whole, write_text
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ OPTIONS: Any = {"undefined": StrictUndefined, "trim_blocks": True, "lstrip_block
 LOADER = PackageLoader("vitreous.inspection", "templates")
 TEMPLATES = Environment(loader=LOADER, autoescape=True, **OPTIONS)
 TEMPLATES.policies["json.dumps_function"] = finite_json
-TEMPLATES.filters |= {"data_uri": data_uri, "percent": percentage}
+TEMPLATES.filters |= {"data_uri": data_uri, "percent": percent}
 TEMPLATES.globals |= {
     "phrase": phrase,
     "named": named,
@@ -71,7 +70,6 @@ def templates_of(package: str) -> Environment:
     return TEMPLATES.overlay(loader=ChoiceLoader([PackageLoader(package, ""), LOADER]))
 
 
-RATE = re.compile(r"(?<=\d) %")  # which no line may break
 WORDS = ("name", "title", "subtitle", "caption", "alt")
 
 
@@ -246,7 +244,7 @@ def write_page(
         version=__version__,
         **contents,
     )
-    write_text(path, RATE.sub("\u00a0%", page))
+    write_text(path, page)
     return path
 
 

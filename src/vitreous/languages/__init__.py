@@ -112,7 +112,7 @@ def environment() -> Environment:
     from jinja2 import Environment, StrictUndefined
 
     made = Environment(undefined=StrictUndefined)
-    made.filters |= {"percent": percentage, "small": small_percentage, "number": "{:,}".format}
+    made.filters |= {"percent": percent, "small": small_percentage, "number": "{:,}".format}
     made.filters["unreadable"] = unreadable
     return made
 
@@ -131,14 +131,8 @@ def unreadable(reason: str) -> str:
     return translated
 
 
-def percentage(rate: float) -> str:
-    """Return a rate as the language writes it: 99.7 %, and 99.7% in Korean."""
-    return percent(rate).replace(" ", "") if CURRENT.get() == "ko" else percent(rate)
-
-
 def small_percentage(rate: float) -> str:
-    """Return a rate with one significant digit below one percent: 12.3 %, 0.4 %, 0.03 %, < 0.01 %."""
-    space = "" if CURRENT.get() == "ko" else " "
+    """Return a rate with one significant digit below one percent: 12.3%, 0.4%, 0.03%, < 0.01%."""
     if 0 < rate < 0.0001:
-        return f"< 0.01{space}%"
-    return f"{100 * rate:.1f}{space}%" if rate >= 0.01 else f"{100 * rate:.1g}{space}%"
+        return "< 0.01%"
+    return f"{100 * rate:.1f}%" if rate >= 0.01 else f"{100 * rate:.1g}%"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import pkgutil
-import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -17,18 +16,11 @@ from vitreous.extensions import addons, objectives, tasks
 from vitreous.languages import extend, language_of_locale
 from vitreous.results import duration
 
-SPACED = re.compile(r"(?<=\d) %")
-
 
 def said(english: str, /, **values: object) -> str:
     """Return a sentence with its values; an English literal, of which the catalog has the Korean."""
     sentence = catalog(language_of_locale(os.environ))["sentences"].get(english, english)
-    return rates(sentence.format(**values))
-
-
-def rates(text: str) -> str:
-    """Return a text with its rates as the language has them: 99.7 %, and 99.7% in Korean."""
-    return SPACED.sub("%", text) if language_of_locale(os.environ) == "ko" else text
+    return sentence.format(**values)
 
 
 def said_time(seconds: float, *, about: bool = False) -> str:

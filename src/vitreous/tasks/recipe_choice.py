@@ -260,8 +260,8 @@ def recipe_reasons(
     if data.channels == 3 and min(data.height, data.width) >= PHOTO:
         text = said(
             "from scratch; if these are photographs, a pre-trained encoder brings far more: add --init "
-            "hf:google/vit-base-patch16-224 (on CIFAR-10, 98.6 % after 500 steps from such weights, where "
-            "ViTs from scratch have 80 to 95 %)"
+            "hf:google/vit-base-patch16-224 (on CIFAR-10, 98.6% after 500 steps from such weights, where "
+            "ViTs from scratch have 80 to 95%)"
         )
         reasons.append(about(("init",), text))
     if (names := encoder_names()) and named is None and has_few_large(config, data):

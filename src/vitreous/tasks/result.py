@@ -113,7 +113,7 @@ def measured(evaluation: Evaluation | None) -> dict[str, str]:
         text = metric.text()
         if metric.interval:
             low, high = (metric.text(each) for each in metric.interval)
-            text += f" (95 % interval {low} to {high})"
+            text += f" (95% interval {low} to {high})"
         rows[metric.label[0].upper() + metric.label[1:]] = text + count
         count = ""
     return rows

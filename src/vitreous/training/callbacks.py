@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from vitreous.errors import InputError, require_packages, writing_to
-from vitreous.languages.terminal import rates, said, said_time
+from vitreous.languages.terminal import said, said_time
 from vitreous.outside import read_text
 from vitreous.results import byte_size, percent
 from vitreous.training.config import CommandConfig, TrainingConfig
@@ -290,7 +290,7 @@ class Display(Callback):
         self.progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
-            TextColumn("{task.percentage:>3.0f} %"),
+            TextColumn("{task.percentage:>3.0f}%"),
             TextColumn("{task.fields[numbers]}"),
             TimeRemainingColumn(compact=True),
             TextColumn(said("left")),
@@ -386,7 +386,7 @@ def metrics_line(row: Row) -> str:
         "validation_miou": said("validation mean IoU"),
     }
     parts = [f"{said('loss')} {row['loss']:.4f}"] if "loss" in row else []
-    parts += [f"{label} {rates(percent(row[name]))}" for name, label in named.items() if name in row]
+    parts += [f"{label} {percent(row[name])}" for name, label in named.items() if name in row]
     parts += (
         [said("{speed:,.0f} images/s", speed=row["images_per_second"])] if "images_per_second" in row else []
     )

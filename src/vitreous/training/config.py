@@ -224,7 +224,7 @@ class RecordsConfig(Config):
     """What is recorded while a model learns, and how often."""
 
     save_every: NotNegative | None = setting(
-        None, "seconds between checkpoints; None: 60, and more where saving takes over 3 % of the time"
+        None, "seconds between checkpoints; None: 60, and more where saving takes over 3% of the time"
     )
     keep_every: Positive | None = setting(
         None, "steps between checkpoints kept for good; None: the last two are kept"

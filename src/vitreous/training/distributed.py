@@ -134,7 +134,7 @@ class BadFileSync:
 
     def exchange(self) -> None:
         """Make all known to every process; all of them call this together. Raises InputError: they are more
-        than 1 %, with the list; in every process."""
+        than 1%, with the list; in every process."""
         together = BadFiles()
         for each in self.world.gather(self.bad.copy()):  # threads may add to it meanwhile
             together.merge(each)

@@ -137,7 +137,7 @@ def keep_freed_memory() -> bool:
 
     By default it maps every block of over 32 MiB again, and the system clears each page at the first touch.
     With it, a ViT-Ti/16's training step in fp32 (batch 32) was 1.08 to 1.14 times as fast on a virtual
-    machine, and reading images 1.13 times; peak memory grew by 2 %.
+    machine, and reading images 1.13 times; peak memory grew by 2%.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt

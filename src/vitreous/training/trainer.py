@@ -300,7 +300,7 @@ class Trainer:
     # ---- Checkpoints
 
     def save_interval(self) -> float:
-        """Return the seconds between checkpoints: by default so many that training waits for them for 3 % of
+        """Return the seconds between checkpoints: by default so many that training waits for them for 3% of
         the time at most; none where the last one has failed."""
         writing = self.checkpointer and self.checkpointer.writing
         if writing and writing.done() and writing.result():

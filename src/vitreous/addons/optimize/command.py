@@ -73,8 +73,8 @@ def optimize(
         rows.append(
             (
                 f"* {each.name}" if each.name == found.chosen else each.name,
-                f"{100 * each.metric:.2f} %",
-                f"{100 * each.agreement:.1f} %",
+                f"{100 * each.metric:.2f}%",
+                f"{100 * each.agreement:.1f}%",
                 f"{each.images_per_second:.1f}",
                 f"{each.times:.2f}",
                 f"{each.milliseconds:.1f}",

@@ -160,7 +160,7 @@ def optimize(
         model: a classifier in evaluation mode, on its device.
         folder: of its weights, beside which the choice is written.
         images: to measure accuracy on, and to calibrate on.
-        budget: accuracy that may be lost, 0.003 for 0.3 %.
+        budget: accuracy that may be lost, 0.003 for 0.3%.
         about: model, source and part, for the result.
         timed_batch: images of a batch whose time decides.
         say: is called with a sentence about each candidate that cannot be had.

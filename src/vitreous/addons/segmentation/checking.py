@@ -147,5 +147,5 @@ def class_findings(names: tuple[str, ...], pixels: NDArray[np.int64]) -> Iterato
     unseen = [name for name, count in zip(names, learned, strict=True) if not count]
     yield from finding("unseen", unseen, severity="warning")
     share = learned / max(learned.sum(), 1)
-    rare = [f"{name}: {100 * part:.3f} %" for name, part in zip(names, share, strict=True) if 0 < part < RARE]
+    rare = [f"{name}: {100 * part:.3f}%" for name, part in zip(names, share, strict=True) if 0 < part < RARE]
     yield from finding("rare", rare, severity="note", share=RARE)

@@ -70,12 +70,12 @@ class SegmentationEvaluation(Evaluation):
 
     @property
     def interval(self) -> Interval:
-        """95 % of the mean IoU."""
+        """95% of the mean IoU."""
         return quantile_interval(means(self.resampled))
 
     @property
     def class_intervals(self) -> list[Interval]:
-        """95 % of the IoU of each class; NaN where nothing can be said."""
+        """95% of the IoU of each class; NaN where nothing can be said."""
         known = [values[~np.isnan(values)] for values in self.resampled.T]
         return [quantile_interval(each) if len(each) else Interval(math.nan, math.nan) for each in known]
 
@@ -143,7 +143,7 @@ class SegmentationEvaluation(Evaluation):
         for (name, iou, count), (low, high) in zip(self.rows(), self.class_intervals, strict=True):
             interval = said("{low} to {high}", low=percent(low), high=percent(high))
             rows.append((name, percent(iou), interval, f"{count:,}"))
-        headers = (word("class"), "IoU", said("95 % interval"), word("pixels"))
+        headers = (word("class"), "IoU", said("95% interval"), word("pixels"))
         return [TextTable(title, headers, rows)]
 
     def rows(self) -> list[tuple[str, float, int]]:

@@ -27,9 +27,10 @@ from vitreous.inspection.page import HTML, Exhibit, Inspection, LeftOut, exhibit
 from vitreous.inspection.runs import evaluation_figures
 from vitreous.inspection.runs.evaluation_figures import MOST_CLASSES
 from vitreous.inspection.runs.report import SAMPLES, write_run_report
-from vitreous.languages import percentage, phrase
+from vitreous.languages import phrase
 from vitreous.models.preprocessing import to_tensor
 from vitreous.models.stored import BadImage, ImageLike, upright
+from vitreous.results import percent
 
 LARGEST = 320  # pixels of an image's longer side on the page
 WRONG, LEFT_OUT = (0xE0, 0x2B, 0x20), (0x80, 0x80, 0x80)
@@ -58,7 +59,7 @@ def iou_figure(evaluation: SegmentationEvaluation) -> Exhibit | LeftOut:
         axes.barh(places, 100 * np.nan_to_num(iou), height=0.62, color=FIRST)
         for place, value, interval in zip(places, iou, evaluation.class_intervals, strict=True):
             axes.plot(100 * np.array(interval), [place, place], color=INK, linewidth=1.2)
-            axes.text(102, float(place), percentage(value), va="center")
+            axes.text(102, float(place), percent(value), va="center")
         axes.axvline(100 * evaluation.miou, color=SECOND, linewidth=1.2)
         axes.set_yticks(places, [shortened(name) for name in names])
         axes.set_ylim(len(names) - 0.4, -0.6)
@@ -69,7 +70,7 @@ def iou_figure(evaluation: SegmentationEvaluation) -> Exhibit | LeftOut:
     absent: list[str] = []
     table = [[phrase("columns.class"), phrase("charts.iou"), phrase("charts.low"), phrase("charts.high")]]
     for name, value, interval in zip(names, iou, evaluation.class_intervals, strict=True):
-        table.append([name, *map(percentage, (value, *interval))])
+        table.append([name, *map(percent, (value, *interval))])
         if np.isnan(value):
             absent.append(name)
     chart = Chart(figure, table)

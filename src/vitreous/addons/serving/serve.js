@@ -2,7 +2,7 @@
 const settings = JSON.parse(document.getElementById("settings").textContent);
 const byId = (id) => document.getElementById(id);
 const say = (name, values = {}) => settings.words[name].replace(/\{(\w+)\}/g, (_, key) => values[key]);
-const percent = (share) => say("percent", { number: (100 * share).toFixed(1) });
+const percent = (share) => `${(100 * share).toFixed(1)}%`;
 const nameOf = (label) => (settings.named ? label : say("class", { label }));
 const looks = Boolean(byId("sight"));  // whether the model has attention
 let given = null;  // the image that is asked about

@@ -105,7 +105,7 @@ def print_study(result: Findings) -> None:
     about = result.study.words
     print(f"{about['title']}\n{about['place']} of arXiv {result.study.arxiv}\n")
     rows = [(*study_cells(row, result.study), si(row.results[0].macs)) for row in result.rows]
-    print_table(("variant", "paper", "ours", "95 % interval", "MACs"), rows)
+    print_table(("variant", "paper", "ours", "95% interval", "MACs"), rows)
     print()
     for name, text in (
         ("paper", about["measure"]),

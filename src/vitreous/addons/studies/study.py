@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_chec
 from pydantic import ValidationError
 
 from vitreous.errors import InputError, nearest
-from vitreous.languages import percentage, words
+from vitreous.languages import words
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config import ViTConfig
 from vitreous.models.settings import check_names, explain
+from vitreous.results import percent
 from vitreous.training.settings import Tree, leaves, merged
 
 if TYPE_CHECKING:
@@ -165,7 +166,7 @@ class Study:
 
     def number(self, value: float) -> str:
         """Return a value of `measure` as the table shows it."""
-        return percentage(value) if self.points else f"{value:.2f}"
+        return percent(value) if self.points else f"{value:.2f}"
 
 
 def trials_of(study: Study) -> list[Any]:

@@ -34,7 +34,7 @@ class TableRow:
         return float(np.mean(self.values(measure)))
 
     def interval(self, measure: str) -> Interval:
-        """95 %, Student's, over the seeds, each of which drew images of its own; of splits of the same images
+        """95%, Student's, over the seeds, each of which drew images of its own; of splits of the same images
         with Nadeau and Bengio's correction."""
         mean, half = self.mean(measure), half_width(self.values(measure), self.overlap)
         return Interval(mean - half, mean + half)

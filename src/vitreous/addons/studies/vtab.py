@@ -14,8 +14,8 @@ import numpy as np
 
 from vitreous.addons.studies.writing import atomic_files, markdown_table
 from vitreous.errors import InputError
-from vitreous.languages import percentage, words
-from vitreous.results import Result
+from vitreous.languages import words
+from vitreous.results import Result, percent
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -79,9 +79,9 @@ class VTAB(Result):
         names = words("study.vtab")
         tasks: list[tuple[str, ...]] = []
         for each in self.scores:
-            interval = " - ".join(map(percentage, each.interval))
-            tasks.append((each.group, each.task, percentage(each.accuracy), interval))
-        means = [(names.get(name, name), percentage(value)) for name, value in self.means.items()]
+            interval = " - ".join(map(percent, each.interval))
+            tasks.append((each.group, each.task, percent(each.accuracy), interval))
+        means = [(names.get(name, name), percent(value)) for name, value in self.means.items()]
         heads = [names[key] for key in ("group", "task", "accuracy", "interval")]
         return "\n\n".join(
             (

@@ -84,7 +84,7 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def study_cells(row: TableRow, study: Study) -> tuple[str, str, str, str]:
-    """(variant, paper, ours, 95 % interval)."""
+    """(variant, paper, ours, 95% interval)."""
     low, high = (study.number(each) for each in row.interval(study.measure))
     several = len(row.results) > 1
     return (

@@ -30,7 +30,7 @@ class TranslationEvaluation(Evaluation):
         texts: the translator's.
         too_long: sources that have more tokens than it reads; they count as wrong.
         bleu, chrf: 0 ... 100, by sacrebleu with its default settings, which `signature` says.
-        bleu_interval, chrf_interval: 95 % when the pairs are sampled again, with replacement (bootstrap).
+        bleu_interval, chrf_interval: 95% when the pairs are sampled again, with replacement (bootstrap).
     """
 
     task, of = "translation", "pairs"

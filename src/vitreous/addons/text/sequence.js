@@ -101,7 +101,7 @@ function drawMatrix({ rows, columns, weight }) {
     columns.forEach((_, j) => {
       const at = { x: left + j * cell, y: top + i * cell, width: cell - 1, height: cell - 1 };
       const box = make("rect", { ...at, class: "cell", "fill-opacity": weight(i, j) }, svg);
-      make("title", {}, box, `${rows[i]} → ${columns[j]}: ${(100 * weight(i, j)).toFixed(1)} %`);
+      make("title", {}, box, `${rows[i]} → ${columns[j]}: ${(100 * weight(i, j)).toFixed(1)}%`);
     });
   });
   const frame = { x: left, y: top, width: columns.length * cell, height: rows.length * cell };

@@ -13,8 +13,9 @@ from vitreous.evaluation.comparison import Comparison, difference_text
 from vitreous.inspection.page import HTML, Exhibit, LeftOut, exhibit, left_out, write_page
 from vitreous.inspection.runs.evaluation_figures import compared_curves
 from vitreous.inspection.runs.predictions import predictions_figure
-from vitreous.languages import percentage, phrase
+from vitreous.languages import phrase
 from vitreous.models.preprocessing import Preprocessing
+from vitreous.results import percent
 from vitreous.whole_files import whole
 
 MOST_DIFFERING = 5000  # examples in the page
@@ -80,7 +81,7 @@ def classes_changes(found: Comparison) -> Iterator[Exhibit | LeftOut]:
     rows: list[list[str]] = []
     for label, row in found.by_class.items():
         span = difference_text(max(row) - min(row), rate=True).lstrip("+")
-        rows.append([label, *map(percentage, row), span])
+        rows.append([label, *map(percent, row), span])
     yield exhibit(f"changes.{found.task}", HTML.rows([header, *rows]))
 
 

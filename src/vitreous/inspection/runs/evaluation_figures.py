@@ -33,7 +33,8 @@ from vitreous.inspection.charts import (
 )
 from vitreous.inspection.images import contact_sheet, rgb
 from vitreous.inspection.page import HTML, Exhibit, LeftOut, exhibit, left_out
-from vitreous.languages import named, percentage, phrase, words
+from vitreous.languages import named, phrase, words
+from vitreous.results import percent
 from vitreous.training.callbacks import Row, read_metrics
 
 SERIES = {"": "training", "validation_": "validation"}
@@ -189,7 +190,7 @@ def baselines_figure(evaluation: Evaluation, baselines: Sequence[Baseline]) -> E
     if not baselines:
         return left_out("baselines", "no-baselines")
     metric = next(iter(evaluation.metrics.values()))
-    scale, text = (100.0, percentage) if metric.rate else (1.0, number_text)
+    scale, text = (100.0, percent) if metric.rate else (1.0, number_text)
     label = phrase("charts.test-accuracy") if metric.label == "accuracy" else metric.label
     own = metric.interval or Interval(metric.value, metric.value)
     entries: list[tuple[str, float, Interval]] = [(phrase("charts.this-model"), metric.value, own)]
@@ -222,7 +223,7 @@ def candidates_table(candidates: Sequence[Mapping[str, Any]]) -> Exhibit:
     header = [phrase(f"columns.{name}") for name in ("method", "score", "interval", "images")]
     rows = []
     for row in candidates:
-        text = number_text if row["measure"] == "r2" else percentage
+        text = number_text if row["measure"] == "r2" else percent
         interval = " … ".join(map(text, row["interval"]))
         rows.append((candidate_title(row), text(row["score"]), interval, row["count"]))
     return exhibit("candidates", HTML.table(header, rows, [each["score"] for each in candidates]))
@@ -286,11 +287,11 @@ def classes_table(evaluation: ClassificationEvaluation | MultiLabelEvaluation) -
     if isinstance(evaluation, MultiLabelEvaluation):
         values = [float(value) for value in evaluation.average_precision]
         names = ["class", "average-precision"]
-        rows = [(label, percentage(value)) for label, value in zip(evaluation.classes, values, strict=True)]
+        rows = [(label, percent(value)) for label, value in zip(evaluation.classes, values, strict=True)]
     else:
         names, rows, values = ["class", "images", "precision", "recall", "f1"], [], []
         for each in evaluation.per_class:
-            rates = percentage(each.precision), percentage(each.recall), percentage(each.f1)
+            rates = percent(each.precision), percent(each.recall), percent(each.f1)
             rows.append((each.label, each.support, *rates))
             values.append(each.f1)
     header, many = [phrase(f"columns.{name}") for name in names], len(rows) > MOST_CLASSES
@@ -305,7 +306,7 @@ def results_table(evaluation: Evaluation) -> Exhibit:
     """List every metric with its interval."""
     rows = []
     for name, metric in evaluation.metrics.items():
-        written = percentage if metric.rate else metric.text
+        written = percent if metric.rate else metric.text
         between = " … ".join(written(each) for each in metric.interval) if metric.interval else "–"
         rows.append((named(f"metrics.{name}", metric.label), written(metric.value), between))
     header = [phrase(f"columns.{name}") for name in ("metric", "value", "interval")]

@@ -33,19 +33,19 @@ function rounded(shares) {
   const tenths = exact.map(Math.floor), missing = 1000 - tenths.reduce((sum, each) => sum + each, 0);
   const order = exact.map((share, i) => [share - tenths[i], i]).sort((one, other) => other[0] - one[0]);
   for (const [, i] of order.slice(0, missing)) tenths[i] += 1;
-  return tenths.map((each) => say("percent", { number: (each / 10).toFixed(1) }));
+  return tenths.map((each) => `${(each / 10).toFixed(1)}%`);
 }
 const sharesOf = (values) => {
   const sum = Math.max(values.reduce((all, each) => all + each, 0), 1e-12);
   return values.map((each) => each / sum);
 };
-const small = (share) => say("percent", { number: (100 * share).toFixed(share < .01 ? 2 : 1) });
+const small = (share) => `${(100 * share).toFixed(share < .01 ? 2 : 1)}%`;
 // The numbers of a map, as its legend.
 function scale(values) {
   const shares = sharesOf(values);
   const entropy = shares.reduce((all, each) => all - (each > 0 ? each * Math.log(each) : 0), 0) / Math.log(Math.max(shares.length, 2));
   return say("map", { low: small(Math.min(...shares)), high: small(Math.max(...shares)), even: small(1 / shares.length),
-    entropy: say("percent", { number: (100 * entropy).toFixed(0) }) });
+    entropy: `${(100 * entropy).toFixed(0)}%` });
 }
 
 // Heat over the image in gray, patch by patch; `patchOf` says which one is at [x, y], in 0 ... 1.

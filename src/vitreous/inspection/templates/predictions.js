@@ -6,7 +6,7 @@ function explorePredictions(root) {
   const PAGE = 60, MANY = 300, PAIRS = 12;
   const find = (name) => root.querySelector(`[data-part="${name}"]`);
   const say = (name, values = {}) => words[name].replace(/\{(\w+)\}/g, (_, key) => values[key]);
-  const percent = (share) => share === null ? "–" : `${(100 * share).toFixed(1)}${document.documentElement.lang === "ko" ? "" : "\u00a0"}%`;
+  const percent = (share) => share === null ? "–" : `${(100 * share).toFixed(1)}%`;
   const listOf = (value) => (Array.isArray(value) ? value : [value]);
   const text = (value) => {
     if (value === null) return "–"; // a number that is not finite

@@ -1,7 +1,7 @@
 """Masked patch prediction, the ViT paper's own self-supervision (arXiv 2010.11929, appendix B.1.2).
 
-Half of the patch embeddings are corrupted: 80 % of those become a learnable [mask], 10 % become another
-patch's embedding, 10 % stay as they are. For every corrupted patch the model predicts, from that patch's
+Half of the patch embeddings are corrupted: 80% of those become a learnable [mask], 10% become another
+patch's embedding, 10% stay as they are. For every corrupted patch the model predicts, from that patch's
 representation, one of three targets:
 
 mean-color    its mean color with 3 bits a channel, one of 512; what the paper used.
