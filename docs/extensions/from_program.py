@@ -16,7 +16,6 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 import vitreous
-from vitreous.api.training import OF_IMAGES
 from vitreous.checkpoints.formats import formats as checkpoint_formats
 from vitreous.cli import COMMANDS, app
 from vitreous.extensions import tasks
@@ -26,6 +25,7 @@ from vitreous.models.config_parts import Config
 from vitreous.tasks import task_named
 from vitreous.tasks.pretraining.rules import find_recipe, recipe_names
 from vitreous.training.config import RunConfig
+from vitreous.training.options import ImageOptions
 
 ZOO = (
     *("ViT-Ti/16", "ViT-S/16", "ViT-S/32", "ViT-B/16", "ViT-B/32", "ViT-L/16", "ViT-L/32", "ViT-H/14"),
@@ -171,7 +171,7 @@ class TaskOptions(Generated):
         trained = [task for task in map(task_named, tasks()) if task.config.command == "train"]
         known = {task.name: task.about.options.get("train", frozenset()) for task in trained}
         alike: dict[tuple[str, ...], list[str]] = {}  # options by what the tasks say
-        for name in (*OF_IMAGES, "batch_size auto"):
+        for name in (*ImageOptions.__annotations__, "recipe", "batch_size auto"):
             cells = tuple(yes if name in known[task.name] else no for task in trained)
             alike.setdefault(cells, []).append(f"`--{name.replace('_', '-')}`")
         rows = [[", ".join(names), *cells] for cells, names in alike.items() if no in cells]

@@ -30,12 +30,11 @@ OWN = {  # calls in which it has: what is trained, exported or changed, and what
         "ViTConfig",
         "SegmenterConfig",
     },
-    "batch_size": {"compare", "describe", "pretrain", "train", "translate"},
-    "language": {"draw", "learn", "study", "train"},
-    "workers": {"pretrain"},
-    "device": {"load", "pretrain"},
-    "precision": {"export", "inspect", "pretrain", "train"},
-    "progress": {"doctor", "export", "learn", "optimize", "pretrain", "study", "train"},
+    "batch_size": {"compare", "describe", "pretrain", "train", "train_translator", "translate"},
+    "language": {"draw", "learn", "pretrain", "study", "train", "train_translator"},
+    "device": {"load"},
+    "precision": {"export", "inspect", "pretrain", "train", "train_translator"},
+    "progress": {"doctor", "export", "learn", "optimize", "pretrain", "study", "train", "train_translator"},
 }
 
 

@@ -213,7 +213,7 @@ def test_a_folder_without_a_run_is_an_input_error(tmp_path: Path) -> None:
     ("function", "words"),
     [
         (lambda: vt.pretrain("digits", epocs=1), "did you mean 'epochs'"),
-        (lambda: vt.pretrain("digits", steps=1), "no option 'steps'"),
+        (lambda: vt.pretrain("digits", steps=1), "no parameter 'steps'"),
         (lambda: vt.train_translator(epoch=1), "did you mean 'epochs'"),
         (lambda: vt.train_translator(steps=1, epochs=1), "`steps` and `epochs` both say how long"),
         (lambda: vt.train("digits", init="try:"), "`init` is empty"),

@@ -11,7 +11,7 @@ from PIL import Image
 
 import vitreous as vt
 from vitreous.api.data_source import data_source
-from vitreous.api.training import run_settings
+from vitreous.api.training import settings_of
 from vitreous.cli import run
 from vitreous.data.config import DataConfig
 from vitreous.data.sources import open_data
@@ -230,16 +230,16 @@ def test_an_explicit_false_undoes_what_a_file_switches_on(tmp_path):
         '[data.split]\nkind = "time"\ntime = "file"\nexclude = "/unwanted.csv"\n'
     )
     switches = ("deterministic", "strict", "split_by_time")
-    kept = configure(RunConfig(), run_settings({"config": file, **dict.fromkeys(switches)}))
+    kept = configure(RunConfig(), settings_of({"config": file, **dict.fromkeys(switches)}))
     assert kept.training.computed.deterministic
     assert (kept.data.read.bad_files, kept.data.split and kept.data.split.kind) == (0, "time")
-    undone = configure(RunConfig(), run_settings({"config": file, **dict.fromkeys(switches, False)}))
+    undone = configure(RunConfig(), settings_of({"config": file, **dict.fromkeys(switches, False)}))
     assert not undone.training.computed.deterministic
     assert (undone.data.read.bad_files, undone.data.read.workers) == (0.01, 2)
     split = undone.data.split
     assert split
     assert (split.kind, split.exclude) == ("name", "/unwanted.csv")
-    unsaid = run_settings({**dict.fromkeys(switches, False), "deterministic": None})
+    unsaid = settings_of({**dict.fromkeys(switches, False), "deterministic": None})
     assert unsaid == {}
 
 

@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 import vitreous as vt
-from vitreous.api.training import run_settings
+from vitreous.api.training import settings_of
 from vitreous.checkpoints.native_writing import save_native
 from vitreous.cli import run as command
 from vitreous.data.config import DataConfig
@@ -189,7 +189,7 @@ def test_options_of_data_and_time_are_those_of_train(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="`minutes` and `epochs` both say how long"):
         vt.pretrain(tmp_path, minutes=1, epochs=1)
     how = {"minutes": 2, "strict": True, "group_by": r"\d", "exclude": "unwanted.csv", "deterministic": False}
-    source, settings = str(tmp_path), run_settings(how)
+    source, settings = str(tmp_path), settings_of(how)
     config = task_named("contrastive").plan(source, {**settings, "model": TINY["model"]}).config
     assert (config.training.minutes, config.training.computed.deterministic) == (2, False)
     assert (config.data.read.bad_files, config.data.group_by) == (0, r"\d")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard, runtime_checkable
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from rich.console import Console
 from rich.progress import Progress
@@ -17,33 +17,16 @@ from vitreous.checkpoints.hub_encoders import BEST, best_encoder
 from vitreous.errors import InputError, Param
 from vitreous.models.settings import set_leaf
 from vitreous.outside import local_path, read_text
+from vitreous.training.options import HasModel as HasModel
+from vitreous.training.options import ImageSize as ImageSize
+from vitreous.training.options import ModelLike as ModelLike
+from vitreous.training.options import RunLike as RunLike
+from vitreous.training.options import Settings as Settings
 
 if TYPE_CHECKING:
     from torch import nn
 
 
-@runtime_checkable
-class RunLike(Protocol):
-    """A run in memory, which has a folder: of `vitreous.train`, or `vitreous.Run.open`."""
-
-    @property
-    def path(self) -> Path: ...
-    @property
-    def resume(self) -> Callable[..., object]: ...
-
-
-@runtime_checkable
-class HasModel(Protocol):
-    """What answers with a model that it has."""
-
-    @property
-    def model(self) -> nn.Module: ...
-
-
-# MODEL: a path or name, a run, or a module of vitreous, timm, transformers ...
-ModelLike: TypeAlias = "str | Path | RunLike | HasModel | nn.Module"
-ImageSize = int | tuple[int, int]
-Settings = Mapping[str, object]
 Threshold = int | float | str | Mapping[str, float]
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal, TypedDict, get_args
 
 from cyclopts import Parameter, Token
 
@@ -172,3 +172,47 @@ Workers = Annotated[
         help="threads that decode images; by default one for each core",
     ),
 ]
+OF_ALL_COMMANDS: dict[str, object] = {
+    "config": ConfigFile,
+    "device": Device,
+    "image_size": ImageSize,
+    "settings": Settings,
+    "workers": Workers,
+}
+AUTO_OR_NUMBER = Parameter(converter=number_or_auto, metavar="N|auto", show_choices=False)
+
+
+def options_on_command_line(declared: type) -> Any:
+    """Return the options of a training as a command has them: parsed as their types say, with the texts that
+    they are declared with as help; those that mean the same in all commands as these have them."""
+    hints: dict[str, object] = {}
+    for name, hint in declared.__annotations__.items():
+        option = hint.__metadata__[0]
+        if option.in_python:
+            continue
+        kinds = get_args(get_args(hint)[0])
+        default = f" [default: {option.default}]" if option.default else ""
+        about = Parameter(help=option.text + default)
+        if name in OF_ALL_COMMANDS:
+            hints[name] = OF_ALL_COMMANDS[name]
+        elif bool in kinds:
+            hints[name] = Annotated[
+                bool, Parameter(help=option.text, negative=f"--no-{name.replace('_', '-')}")
+            ]
+        else:
+            hints[name] = Annotated[parsed_type(name, hint), about]
+    return TypedDict(declared.__name__, hints, total=False)  # type: ignore[operator]
+
+
+def parsed_type(name: str, hint: object) -> object:
+    """Return how an option is parsed whose Python parameter has this type."""
+    kind = get_args(hint)[0]
+    kinds = get_args(kind) or (kind,)
+    if Literal["auto"] in kinds:
+        return Annotated[kind, AUTO_OR_NUMBER]
+    if name == "batch_size":
+        return BatchSize
+    for each, parsed in ((Path, Path), (float, Number), (bool, bool), (int, Int)):
+        if each in kinds:
+            return parsed
+    return Text

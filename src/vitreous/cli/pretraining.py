@@ -3,39 +3,21 @@
 from __future__ import annotations
 
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, TypedDict, Unpack
+from typing import TYPE_CHECKING, Annotated, Unpack
 
 from cyclopts import Parameter
 
 import vitreous as vt
-from vitreous.cli.options import BatchSizes, Json, Text
+from vitreous.cli.options import Json, options_on_command_line
 from vitreous.cli.printing import print_named
-from vitreous.cli.training import ImageOptions, MovedData, Resume, RunOptions, train_or_resume
-from vitreous.extensions import objectives
+from vitreous.cli.training import MovedData, Resume, train_or_resume
+from vitreous.training import options as training_options
 
 if TYPE_CHECKING:
     from vitreous.tasks.result import RunResult
-
-OBJECTIVES = objectives()
-
-
-class OwnPretrainOptions(TypedDict, total=False):
-    objective: Annotated[
-        Text,
-        Parameter(help=f"{OBJECTIVES[0]} (the default), {', '.join(OBJECTIVES[1:])}"),
-    ]
-    recipe: Annotated[
-        Text,
-        Parameter(
-            help="the recipe of a paper, such as mae or paper-masked-patch; by default it follows from the "
-            "data"
-        ),
-    ]
-    batch_size: Annotated[BatchSizes, Parameter(help="images in each step")]
-
-
-class PretrainOptions(OwnPretrainOptions, ImageOptions, RunOptions, total=False):
-    """Options of `vitreous pretrain`."""
+    from vitreous.training.options import PretrainOptions
+else:
+    PretrainOptions = options_on_command_line(training_options.PretrainOptions)
 
 
 def pretrain(

@@ -5,35 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, Annotated, Any, Unpack, cast
 
 from cyclopts import Parameter
 
 import vitreous as vt
-from vitreous.cli.options import (
-    ConfigFile,
-    Device,
-    ImageSize,
-    Int,
-    Json,
-    Language,
-    Number,
-    Precision,
-    Settings,
-    Text,
-    Workers,
-    number_or_auto,
-)
+from vitreous.cli.options import Json, options_on_command_line
 from vitreous.cli.printing import print_json, print_metrics, print_named
 from vitreous.errors import InputError
 from vitreous.extensions import tasks
 from vitreous.languages.terminal import said, word
 from vitreous.results import percent
+from vitreous.training import options as training_options
 
 if TYPE_CHECKING:
     from vitreous.api.run import Run
     from vitreous.tasks.forecast import Forecast
     from vitreous.tasks.result import RunResult
+    from vitreous.training.options import TrainOptions
+else:
+    TrainOptions = options_on_command_line(training_options.TrainOptions)
 
 
 # Options that go with --resume.
@@ -153,130 +144,6 @@ DATA_HELP = (
     "digits (the default), a folder with a sub-folder for each class, a manifest (CSV, TSV, Parquet), "
     "shards, cifar10:PATH, hf:NAME"
 )
-TASKS = [name for name, task in tasks().items() if task.command == "train"]
-AUTO_BATCH = Annotated[
-    int | Literal["auto"], Parameter(converter=number_or_auto, metavar="N|auto", show_choices=False)
-]
-
-
-class RunOptions(TypedDict, total=False):
-    """Options of every training."""
-
-    epochs: Annotated[Number, Parameter(help="number of epochs; the total, when resuming")]
-    out: Annotated[Path, Parameter(help="the run directory; by default a new one in runs/")]
-    device: Device
-    precision: Annotated[
-        Precision,
-        Parameter(help="auto (the default), fp32, bf16, or fp8 on GPUs that have it"),
-    ]
-    shard: Annotated[
-        bool,
-        Parameter(help="under torchrun, shard the weights over the processes (FSDP)", negative="--no-shard"),
-    ]
-    deterministic: Annotated[
-        bool,
-        Parameter(
-            help="give the same bits every time on the same machine; slower", negative="--no-deterministic"
-        ),
-    ]
-    seed: Annotated[Int, Parameter(help="random seed of initialization, shuffling and augmentation")]
-    settings: Settings
-    config: ConfigFile
-    language: Annotated[
-        Language,
-        Parameter(help="language of the report: en or ko; by default that of the locale"),
-    ]
-
-
-class ImageOptions(TypedDict, total=False):
-    """Options of a training on images."""
-
-    model: Annotated[
-        Text,
-        Parameter(
-            help="the architecture, with fresh weights: ViT-S/16, R50+ViT-B/16 ...; by default it follows "
-            "from "
-            "the data"
-        ),
-    ]
-    init: Annotated[
-        Text,
-        Parameter(
-            help="pre-trained weights to start from: hf:google/vit-base-patch16-224, a run, a checkpoint of "
-            "any "
-            "format. try:CHECKPOINT compares it with the other candidates, of which the best becomes the "
-            "model. none: random weights, without a comparison"
-        ),
-    ]
-    image_size: ImageSize
-    minutes: Annotated[
-        Number,
-        Parameter(help="minutes of training, instead of epochs; the total, when resuming"),
-    ]
-    workers: Workers
-    strict: Annotated[
-        bool,
-        Parameter(
-            help="stop at an image that cannot be read, instead of leaving it out", negative="--no-strict"
-        ),
-    ]
-    group_by: Annotated[
-        Text,
-        Parameter(
-            help="keep images of one group (a patient, a video) in one part: a column of the manifest, or "
-            "a regular expression that finds the group in the name of each image"
-        ),
-    ]
-    split_by_time: Annotated[
-        bool,
-        Parameter(
-            help="hold out the newest images by camera time; the setting data.split.time names "
-            "another "
-            "source of the time",
-            negative="--no-split-by-time",
-        ),
-    ]
-    dry_run: Annotated[
-        bool,
-        Parameter(
-            help="train nothing and write nothing: print what would be read, the steps, batch, memory "
-            "and time, from a batch that is read and two steps that are timed"
-        ),
-    ]
-    exclude: Annotated[
-        Path,
-        Parameter(
-            help="a CSV file whose column path names images to leave out; vitreous data check writes one "
-            "with its report"
-        ),
-    ]
-
-
-class OwnTrainOptions(TypedDict, total=False):
-    task: Annotated[
-        Text,
-        Parameter(help=f"{TASKS[0]} (the default), {', '.join(TASKS[1:])}"),
-    ]
-    recipe: Annotated[
-        Text,
-        Parameter(
-            help="the name of a recipe (vitreous recipe lists them); by default it follows from the data"
-        ),
-    ]
-    batch_size: Annotated[
-        AUTO_BATCH,
-        Parameter(
-            help="images in each step; auto: the number of the recipe, in micro-batches that fit the memory"
-        ),
-    ]
-    offline: Annotated[
-        bool,
-        Parameter(help="never ask the Hugging Face hub for an encoder to start from; a cached one is used"),
-    ]
-
-
-class TrainOptions(OwnTrainOptions, ImageOptions, RunOptions, total=False):
-    """Options of `vitreous train`."""
 
 
 def train(

@@ -36,6 +36,7 @@ from vitreous.training.initial_model import (
     fitted_to_checkpoint,
     starting_model,
 )
+from vitreous.training.options import ImageOptions
 from vitreous.training.place import Place
 from vitreous.training.precision import autocast
 from vitreous.training.settings import configure, leaves, without_none_words
@@ -52,9 +53,7 @@ DRAWN = {"split", "test_fraction", "validation_fraction"}
 OPENING: frozenset[str] = frozenset({"image_size", "settings"})
 READING: frozenset[str] = OPENING | {"workers"}
 INSPECTING: frozenset[str] = OPENING | {"label", "patch", "compare", "attributions"}
-TRAINING: frozenset[str] = frozenset(
-    {"model", "init", "image_size", "minutes", "workers", "strict", "group_by"} | {"split_by_time", "exclude"}
-)
+TRAINING: frozenset[str] = frozenset(ImageOptions.__annotations__)
 
 
 def with_channels(settings: Tree, channels: int) -> Tree:

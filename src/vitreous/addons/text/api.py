@@ -7,41 +7,41 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack
 
+from vitreous.addons.text.options import BEAMS, LENGTH_PENALTY, TranslatorOptions
 from vitreous.api.arguments import check_batch_size, path_of_run
 from vitreous.api.data_source import data_source
-from vitreous.api.run import Run, check_known, check_length
-from vitreous.api.training import TrainingOptions, run_settings, start_training
+from vitreous.api.run import Run, check_length
+from vitreous.api.training import TrainRequest, settings_of, start_training
 from vitreous.errors import InputError, Param
 from vitreous.results import Result
+from vitreous.tasks import task_named
+from vitreous.training.options import with_options
 
 
-def train_translator(
-    pairs: str | None = None,
-    *,
-    steps: int | None = None,
-    beams: int = 4,
-    length_penalty: float = 0.6,
-    **options: Unpack[TrainingOptions],
-) -> Run:
+@with_options(TranslatorOptions)
+def train_translator(pairs: str | None = None, **options: Unpack[TranslatorOptions]) -> Run:
     """Train the Transformer of 2017 on pairs of texts; `translate` translates with it.
 
     Args:
         pairs: a TSV file, two text files with a comma between, hf:NAME; by default numbers in words.
-        steps: number of steps, instead of epochs; the total, when resuming.
-        beams: translations that the search follows; 1 is greedy.
-        length_penalty: higher favors longer translations (arXiv 1609.08144, section 7).
-        options: epochs, batch_size, out, device, precision, shard, deterministic, seed, settings, config,
-            callbacks, progress, language; see `train`.
+        options: of `TranslatorOptions`.
 
     Raises:
         InputError, Interrupted: see `train`.
     """
+    beams, length_penalty = options.get("beams", BEAMS), options.get("length_penalty", LENGTH_PENALTY)
     check_beams(beams)
-    check_known("train_translator", options, TrainingOptions.__optional_keys__)
-    check_length(steps=steps, epochs=options.get("epochs"))
-    tree = run_settings({**options, "steps": steps})
+    check_length(steps=options.get("steps"), epochs=options.get("epochs"))
     source = None if pairs is None else data_source(pairs)
-    return start_training("translation", source, tree, options, beams=beams, length_penalty=length_penalty)
+    request = TrainRequest.of(
+        task_named("translation"),
+        source,
+        settings_of(options),
+        options,
+        beams=beams,
+        length_penalty=length_penalty,
+    )
+    return start_training(request)
 
 
 class TranslatedText(NamedTuple):
@@ -74,8 +74,8 @@ def translate(
     model: Any,
     texts: str | Sequence[str],
     *,
-    beams: int = 4,
-    length_penalty: float = 0.6,
+    beams: int = BEAMS,
+    length_penalty: float = LENGTH_PENALTY,
     batch_size: int = 128,
     device: str = "auto",
     precision: str = "fp32",

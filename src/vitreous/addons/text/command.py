@@ -4,39 +4,26 @@ from __future__ import annotations
 
 import sys
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from cyclopts import Parameter
 
 import vitreous as vt
-from vitreous.cli.options import BatchSize, Int, Json, Number
+from vitreous.addons.text import options
+from vitreous.cli.options import Json, options_on_command_line
 from vitreous.cli.printing import print_json, print_named
 from vitreous.cli.streams import read_stdin
-from vitreous.cli.training import RESUMED, MovedData, Resume, RunOptions, train_or_resume
+from vitreous.cli.training import RESUMED, MovedData, Resume, train_or_resume
 from vitreous.errors import InputError
 from vitreous.languages.terminal import said
 
 if TYPE_CHECKING:
+    from vitreous.addons.text.options import TranslatorOptions
     from vitreous.tasks.result import RunResult
+else:
+    TranslatorOptions = options_on_command_line(options.TranslatorOptions)
 
 ANSWERING = {"beams", "length_penalty", "batch_size", "device", "precision"}  # go with a trained run
-
-
-PAIRS = Parameter(help="pairs of texts in each step; or texts that are translated together, by default 128")
-
-
-class OwnTranslateOptions(TypedDict, total=False):
-    steps: Annotated[Int, Parameter(help="number of steps, instead of epochs; the total, when resuming")]
-    beams: Annotated[Int, Parameter(help="translations that the search follows; 1 is greedy [default: 4]")]
-    length_penalty: Annotated[
-        Number,
-        Parameter(help="higher favors longer translations (arXiv 1609.08144, section 7) [default: 0.6]"),
-    ]
-    batch_size: Annotated[BatchSize, PAIRS]
-
-
-class TranslateOptions(OwnTranslateOptions, RunOptions, total=False):
-    """Options of `vitreous translate`."""
 
 
 def translate(
@@ -50,7 +37,7 @@ def translate(
     resume: Resume = None,
     moved_data: MovedData = None,
     json: Json = False,
-    **options: Unpack[TranslateOptions],
+    **options: Unpack[TranslatorOptions],
 ) -> int:
     """Train the Transformer of 2017 on pairs of texts, or translate with it."""
 
