@@ -76,7 +76,7 @@ class Ordinal(Classification):
 
     name = "ordinal"
     config = OrdinalConfig
-    about = replace(Classification.about, noun="a classifier of grades", source="")
+    info = replace(Classification.info, noun="a classifier of grades", source="")
 
     def choose(self, source: str, data: Any, settings: Any, *, recipe: str | None, init: str | None) -> Any:
         grades = data.train.classes
@@ -108,7 +108,7 @@ class Ordinal(Classification):
         found = super().evaluate(answerer, examples, **options)
         return OrdinalEvaluation(**{each.name: getattr(found, each.name) for each in fields(found)})
 
-    def more(self, trained: Any) -> dict[str, Any]:
+    def extra_fields(self, trained: Any) -> dict[str, Any]:
         """No baselines: they would be compared by accuracy, not by distance."""
         return {"classes": list(trained.data.train.classes), "baselines": [], "candidates": []}
 

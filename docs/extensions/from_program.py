@@ -169,7 +169,7 @@ class TaskOptions(Generated):
     def run(self) -> list[nodes.Node]:
         option, yes, no = self.heads("task-options")
         trained = [task for task in map(task_named, tasks()) if task.config.command == "train"]
-        known = {task.name: task.about.options.get("train", frozenset()) for task in trained}
+        known = {task.name: task.info.options.get("train", frozenset()) for task in trained}
         alike: dict[tuple[str, ...], list[str]] = {}  # options by what the tasks say
         for name in (*ImageOptions.__annotations__, "recipe", "batch_size auto"):
             cells = tuple(yes if name in known[task.name] else no for task in trained)

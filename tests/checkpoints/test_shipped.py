@@ -136,7 +136,7 @@ def test_a_checkpoint_is_tried_beside_what_would_be_begun_with_otherwise(
     run = vt.train(
         photos, init=f"{TRY}{own}", out=tmp_path / "run", settings=settings, offline=True, progress=False
     )
-    rows = [each["name"] for each in run.result.more["candidates"]]
+    rows = [each["name"] for each in run.result.extra["candidates"]]
     assert {"linear on vitreous:tiny", "fine-tuned vitreous:tiny", "from scratch"} <= {*rows}
     assert not [each for each in rows if own in each]
 

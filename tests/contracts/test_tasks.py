@@ -63,10 +63,10 @@ def test_a_row_says_of_a_task_what_the_task_says_of_itself(name: str) -> None:
     assert isinstance(task, Task)
     assert task.config.command == row.command
     assert row.outputs in get_args(Outputs)
-    assert task.about.gives_probabilities == (row.outputs in CLASSES), f"{name}: `outputs` of its row"
+    assert task.info.gives_probabilities == (row.outputs in CLASSES), f"{name}: `outputs` of its row"
     for language in LANGUAGES:
-        assert task.about.panels in catalog(language)["panels"], f"{name}: [panels] of {language}.toml"
-    for asked, options in task.about.options.items():
+        assert task.info.panels in catalog(language)["panels"], f"{name}: [panels] of {language}.toml"
+    for asked, options in task.info.options.items():
         assert options, asked
 
 

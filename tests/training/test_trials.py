@@ -469,10 +469,10 @@ def test_a_run_that_was_killed_ends_as_one_that_was_not(wins: str, at: str, tmp_
         vt.train(data, out=whole.path, progress=False, offline=True)
     killed(data, tmp_path / "run", at, **options)
     run = vt.Run(tmp_path / "run").resume(progress=False)
-    rows, expected = ([each["name"] for each in each.result.more["candidates"]] for each in (run, whole))
+    rows, expected = ([each["name"] for each in each.result.extra["candidates"]] for each in (run, whole))
     assert rows == expected
     assert run.evaluation.metrics == whole.evaluation.metrics
-    assert run.result.more["baselines"][0]["accuracy"] == whole.result.more["baselines"][0]["accuracy"]
+    assert run.result.extra["baselines"][0]["accuracy"] == whole.result.extra["baselines"][0]["accuracy"]
     found, theirs = weights(run.path), weights(whole.path)
     assert found.keys() == theirs.keys()
     assert all(torch.equal(found[name], theirs[name]) for name in theirs)
@@ -486,7 +486,7 @@ def longer_run_is_compared_again(run: vt.Run, data: Path) -> None:
     longer = run.resume(steps=4, progress=False)
     assert [row["step"] for row in longer.metrics][-1] == 4
     assert type(longer.model).__name__ == "Ensemble"
-    assert len(longer.result.more["candidates"]) == len(run.result.more["candidates"])
+    assert len(longer.result.extra["candidates"]) == len(run.result.extra["candidates"])
     next((data / "1").iterdir()).unlink()
     assert type(longer.resume(steps=6, progress=False).model).__name__ == "ViT"
 

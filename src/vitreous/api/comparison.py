@@ -72,13 +72,13 @@ def compare(
                 f"{paths[0]} is a run of {task.name} and {path} one of {other.name}: "
                 "only runs of one task can be compared"
             )
-    if data is not None and task.config.command == "pretrain":
+    if data is not None and task.info.no_answers:
         raise InputError(
             f"{Param('data')} does not apply to runs of {task.name}, which have no answers: leave it out"
         )
     page = Path(out or default_path(paths[0].name, Path("comparisons"), ".html"))
     check_free(page)
-    source = None if data is None else data_source(data, task.about.targets)
+    source = None if data is None else data_source(data, task.info.targets)
     how = computation(device, batch_size, workers)
     compared: list[ComparedRun] = []
     shown: page_of_runs.Shown | None = None
@@ -90,7 +90,7 @@ def compare(
         found = compare_runs(task.name, compared)
         with writing_to(page):
             page.parent.mkdir(parents=True, exist_ok=True)
-            return page_of_runs.write_comparison(found, page, task.about.panels, shown)
+            return page_of_runs.write_comparison(found, page, task.info.panels, shown)
 
 
 def names_of(paths: Sequence[Path]) -> list[str]:
@@ -108,12 +108,12 @@ def compared_run(
     """Return a run with its evaluation, and the images of it, where it answers to images."""
     run = open_run(path)
     evaluation, shown = None, None
-    if task.config.command == "pretrain":
+    if task.info.no_answers:
         model: Any = load(path)
     else:
         _, answerer = open_answerer(path)
         model = module_of(answerer)
-        held = task.held_out(str(path), answerer, source, {})
+        held = task.open_held_out(str(path), answerer, source, {})
         model.to(how["device"])
         with computing(precision, how["device"]):
             evaluation = task.evaluate(answerer, held.examples, progress=advance, **how)

@@ -176,7 +176,7 @@ def export(
     samples: Sequence[Any] = ()
     if calibrated:  # on images of DATA, or of a run's validation part
         task: Any = task_or_classification(opened)
-        source = None if data is None else data_source(data, task.about.targets)
+        source = None if data is None else data_source(data, task.info.targets)
         held = task.to_calibrate(model_name(model), opened, source, {})
         chosen = calibration_pixels if with_preprocessing else calibration_images
         samples = chosen(opened, held.examples)
@@ -191,6 +191,6 @@ def open_classifier(spec: str, wanted: str, data: object, settings: dict[str, ob
     or there are no such images."""
     task, answerer = open_answerer(spec)
     if not isinstance(task, Classification):
-        raise InputError(f"{task.about.noun} has no {wanted}: give a classifier")
+        raise InputError(f"{task.info.noun} has no {wanted}: give a classifier")
     source = None if data is None else data_source(data)
     return answerer, task.to_calibrate(spec, answerer, source, settings)

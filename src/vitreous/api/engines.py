@@ -110,12 +110,12 @@ class AnswerEngine(ModelEngine):
     def open(self) -> None:
         self.options = {name: value for name, value in self.use.options.items() if value is not None}
         tta, source = self.options.pop("tta", False), self.use.source
-        if not (tta or self.use.task.about.answer_folder):
+        if not (tta or self.use.task.info.answer_folder):
             source = fastest(source, self.use.precision, self.use.device, self.use.fields)
         self.task, self.answerer = open_answerer(known_module(source), tta=tta, **self.use.fields)
         self.task_name = self.task.name
         self.model = module_of(self.answerer)
-        self.about = self.task.about_answers(self.answerer)
+        self.about = self.task.answer_metadata(self.answerer)
 
     def begin(self, images: ImageDataset | None, folder: Path | None = None) -> None:
         super().begin(images)
@@ -124,7 +124,7 @@ class AnswerEngine(ModelEngine):
             options |= {"out": folder, "names": [images.name(row) for row in range(len(images))]}
         with modes_restored(self.model):
             self.answer = self.task.answer_function(self.working, self.device, **options)
-            if self.task.about.gives_probabilities and not self.options:
+            if self.task.info.gives_probabilities and not self.options:
                 self.classifier = ClassPredictor(self.working, self.device)
                 self.labels = self.classifier.labels
 
@@ -138,9 +138,9 @@ class AnswerEngine(ModelEngine):
     def columns(self, names: list[str], images: Any) -> Columns:
         """Return the probabilities of a classifier; of another model, or with options, what a file of answers
         has of each image."""
-        if self.task.about.answer_folder:
+        if self.task.info.answer_folder:
             raise InputError(
-                f"the answers of {self.task.about.noun} are files: use vitreous predict --out FOLDER"
+                f"the answers of {self.task.info.noun} are files: use vitreous predict --out FOLDER"
             )
         if self.classifier is None:
             return columns_of(self.answers(names, images))

@@ -82,11 +82,11 @@ def evaluate(
     labels = None if real_labels is None else read_real_labels(real_labels)
     tree = settings_tree(settings, config)
     overrides = model_fields({"model": tree.pop("model", {})}, image_size)
-    source = None if data is None else data_source(data, task.about.targets, tree)
+    source = None if data is None else data_source(data, task.info.targets, tree)
     quick = asked if tta else fastest(asked, precision, device, overrides)
     task, answerer = open_answerer(quick, tta=tta, **overrides)
     name = model_name(model)
-    held = task.held_out(name, answerer, source, tree)
+    held = task.open_held_out(name, answerer, source, tree)
     how = computation(device, batch_size, workers)
     with process_group(how["device"]) as (world, here):
         how["device"] = here

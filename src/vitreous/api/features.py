@@ -267,7 +267,7 @@ def data_of_run(model: ModelLike, settings: Settings) -> tuple[str, dict[str, ob
     path = path_of_run(model)
     if not isinstance(path, str | Path) or not (Path(path) / "config.toml").is_file():
         return "digits", dict(settings)
-    if not (task := task_of_run(Path(path))).about.has_classes:
+    if not (task := task_of_run(Path(path))).info.has_classes:
         raise InputError(
             f"{path} is a run of {Param('task')} {task.name}, whose data have no class for each image: name "
             "the data "

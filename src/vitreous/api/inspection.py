@@ -332,7 +332,7 @@ def examples_to_show(task: AnyTask, model: ModelLike, answerer: Any, given: Any)
         found, about = held_out_examples(task, model, answerer)
         if isinstance(found, list):  # of texts
             return Shown(found)
-        rows = found.sample(task.about.inspected)
+        rows = found.sample(task.info.inspected)
     read, labels = [], []
     for row in rows:
         try:
@@ -397,6 +397,6 @@ def held_out_examples(task: AnyTask, model: ModelLike, answerer: object) -> tupl
     name = model_name(model)
     if not (Path(name) / "config.toml").is_file():
         return open_data("digits", DataConfig()).test, phrase("inspection.digits")
-    source, part, held_out, _ = task.held_out(name, answerer, None, {})
+    source, part, held_out, _ = task.open_held_out(name, answerer, None, {})
     about = phrase("inspection.held-out", source=source, part=words("inspection.parts")[part])
     return task.to_inspect(held_out), about

@@ -108,7 +108,7 @@ def predict(
     light = not in_parts and predictor.light is not None
     if not light:
         use.task.check_options("predict", **asked, **changed, out=out, workers=workers)
-    writes_files = not light and bool(use.task.about.answer_folder)
+    writes_files = not light and bool(use.task.info.answer_folder)
     if out is not None and in_parts and not writes_files:
         done = answer_parts.answer_parts(predictor, images, Path(out), progress=progress)
         return Predictions(use.task.name, (), done.failed, done.images, out=Path(out), damaged=done.damaged)
@@ -143,4 +143,4 @@ def predict(
 
 def answer_folder(use: ModelUse) -> Path:
     """Return a new folder for the answers of a task whose answers are files."""
-    return runs.default_path(Path(str(use.model)).name, root=Path(use.task.about.answer_folder))
+    return runs.default_path(Path(str(use.model)).name, root=Path(use.task.info.answer_folder))

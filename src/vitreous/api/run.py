@@ -139,7 +139,7 @@ class Run(Result):
 
         check_shard(shard)
         check_length(minutes=minutes, steps=steps, epochs=epochs)
-        check_known("resume", evaluation, task_named(self.task).about.evaluation_options)
+        check_known("resume", evaluation, task_named(self.task).info.evaluation_options)
 
         clock = Clock()
 
@@ -245,7 +245,7 @@ def train_in_processes(
             plan = replace(plan, findings=examined(plan.task, plan.data, tell))
         for reason in plan.reasons:
             tell(reason)
-        shown = [Display(plan.task.about.training)] if progress and world.first else []
+        shown = [Display(plan.task.info.training)] if progress and world.first else []
         run = plan.made
         try:
             with (

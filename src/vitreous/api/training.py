@@ -56,7 +56,7 @@ def train(data: object = None, **options: Unpack[TrainOptions]) -> Run:
         raise InputError(f"the task {task.name} is trained by vitreous {task.config.command}")
     given = {name: options.get(name) for name in (*ImageOptions.__annotations__, "recipe")}
     task.check_options("train", **given, batch_size="auto" if options.get("batch_size") == "auto" else None)
-    source = None if data is None else data_source(data, task.about.targets, settings)
+    source = None if data is None else data_source(data, task.info.targets, settings)
     return start_training(TrainRequest.of(task, source, settings, options))
 
 

@@ -98,7 +98,7 @@ def print_result(result: RunResult) -> None:
     for each in result.findings:  # first: a number below its own baseline is not read alone
         print(f"{word(each.severity)}: {each.sentence}")
     if result.evaluation:
-        print_metrics(result.evaluation, result.more.get("baselines", ()))
+        print_metrics(result.evaluation, result.extra.get("baselines", ()))
     if result.candidates:
         count = len(result.candidates)
         print(
@@ -106,12 +106,12 @@ def print_result(result: RunResult) -> None:
                 "the model answers by {name}, the best of {count} candidates", name=result.title, count=count
             )
         )
-    if "objective" in result.more:
+    if "objective" in result.extra:
         print(
             said(
                 "{objective}: loss {loss:.4f} in training",
-                objective=result.more["objective"],
-                loss=result.more["loss"],
+                objective=result.extra["objective"],
+                loss=result.extra["loss"],
             )
         )
     time = said("{seconds:.1f} s", seconds=result.seconds)

@@ -8,14 +8,13 @@ from typing import Any
 from vitreous.checkpoints.download import DESCRIPTIONS, local_copy
 from vitreous.checkpoints.facts import Statements
 from vitreous.checkpoints.files import read_json
-from vitreous.checkpoints.runs import check_finished, command_of, read_tree, run_folder
+from vitreous.checkpoints.runs import check_finished, read_tree, run_folder
 from vitreous.errors import InputError
 from vitreous.evaluation.outputs import AveragedViews
 from vitreous.extensions import addons, kinds, tasks
 from vitreous.outside import Hub, Local, local_path, parse_place
 from vitreous.tasks import task_named
 from vitreous.tasks.task import AnyTask, module_of
-from vitreous.training.run import of_another_command
 
 # What published models of transformers are for, by their model_type.
 PUBLISHED = {kind: task for addon in addons().values() for kind, task in addon.published.items()}
@@ -76,7 +75,7 @@ def open_answerer(
         InputError: nothing there, damaged, a name without weights, or a pre-training run.
     """
     task = task_of(model)
-    if task is None or task.config.command == "pretrain":
+    if task is None or task.info.no_answers:
         task = task_named("classification")
     if tta:
         _, answerer = open_answerer(model, fresh=fresh, **overrides)
@@ -90,8 +89,9 @@ def open_answerer(
             )
         return task, task.answerer_of(model)
     run = Path(model)
-    if (run / "config.toml").is_file() and command_of(read_tree(run)) == "pretrain":
-        raise InputError(of_another_command(run, "pretrain"))
+    trained = read_tree(run).get("task") if (run / "config.toml").is_file() else None
+    if trained in tasks() and task_named(str(trained)).info.no_answers:
+        raise InputError(task_named(str(trained)).other_command(run))
     opened = task.open(str(model), **overrides)
     if not (fresh or has_weights(str(model))):
         raise InputError(

@@ -447,7 +447,7 @@ def baselines_of(task: AnyTask, trained: Trained[Any, Any]) -> tuple[Baseline, .
     """Return what methods without a network get on the images that a run is evaluated on: they learn from all
     others, and from mirror images where the network does."""
     data, config = trained.data, trained.run.config
-    part, held_out = task.held_out_part(data)
+    part, held_out = task.get_held_out(data)
     if held_out is None:
         return ()
     table: Table | None = getattr(trained.compared, "table", None)

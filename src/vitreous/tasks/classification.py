@@ -31,7 +31,7 @@ from vitreous.tasks.candidates import baselines_of
 from vitreous.tasks.images import INSPECTING, READING, TRAINING, ImageTask, choose_for
 from vitreous.tasks.recipe_choice import Choice, Reason
 from vitreous.tasks.result import read_candidates
-from vitreous.tasks.task import IMAGES, About, Card, Trained, Tree
+from vitreous.tasks.task import IMAGES, Card, TaskInfo, Trained, Tree
 from vitreous.training.config import RunConfig
 from vitreous.training.distributed import World
 from vitreous.training.initial_model import checkpoint, starting_model
@@ -68,7 +68,7 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
     """Labels for images."""
 
     name, config = "classification", RunConfig
-    about = About(
+    info = TaskInfo(
         noun="a classifier",
         card=Card(
             "An image classifier: a Vision Transformer",
@@ -146,7 +146,7 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
             )
         return model
 
-    def settle(
+    def finalize(
         self, trained: Trained[RunConfig, Splits], **options: Unpack[Batching]
     ) -> tuple[Trained[RunConfig, Splits], list[str]]:
         kept = None
@@ -264,14 +264,14 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
             run.path,
             model=answerer,
             evaluation=evaluation,
-            images=self.held_out_part(data)[1],
+            images=self.get_held_out(data)[1],
             baselines=[Baseline(**each) for each in more["baselines"]],
             candidates=more["candidates"],
             sheet=ContactSheet.of(batches, run.config.prepared, data.train.classes, 24),
             findings=more["findings"],
         )
 
-    def more(self, trained: Trained[RunConfig, Splits]) -> dict[str, Any]:
+    def extra_fields(self, trained: Trained[RunConfig, Splits]) -> dict[str, Any]:
         return {
             "classes": list(trained.data.train.classes),
             "baselines": [each._asdict() for each in baselines_of(self, trained)],

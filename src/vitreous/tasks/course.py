@@ -39,7 +39,7 @@ def course(run: AnyRun, classes: int | None = None, usual: TrainingConfig | None
         classes=classes,
         data=data,
         usual=usual,
-        moving_target=task.about.moving_target,
+        moving_target=task.info.moving_target,
     )
     yield from task.alarms(rows)
 

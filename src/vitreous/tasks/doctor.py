@@ -61,7 +61,7 @@ def examine_run(path: Path) -> list[Finding]:
     findings = [*bad_file_findings(path), *course(run), *weights(run)]
     if (path / "model").exists():
         data = task.open_data(run.config, run.split)
-        findings += known_findings(data, labels=task.about.targets != "unlabeled")
+        findings += known_findings(data, labels=task.info.targets != "unlabeled")
         some = data.train if isinstance(data.train, ImageDataset) else task.to_inspect(data.test)
         images: list[Stored] = []
         if isinstance(some, ImageDataset):
@@ -69,7 +69,7 @@ def examine_run(path: Path) -> list[Finding]:
         if images:
             model = load(path / "model")
             seeing: Model = getattr(model, "encoder", model)
-            if task.config.command == "pretrain":
+            if task.info.no_answers:
                 findings += geometry(seeing, data.train)
             findings += shown(seeing, images)
     return causes_first(with_others(findings, at_its_end))

@@ -49,12 +49,12 @@ def finish(
     options |= {"device": device, "batch_size": config.evaluated_together, "workers": workers}
     options |= {"world": world, "progress": progress}
     trained = trained._replace(compared=plan.compared)
-    trained, sentences = task.settle(trained, **options)  # in fp32, as `vitreous calibrate`
+    trained, sentences = task.finalize(trained, **options)  # in fp32, as `vitreous calibrate`
     if plan.compared:
         trained, chosen = plan.compared.choose(trained, **options)
         sentences = [*sentences, *chosen]
-    answerer = task.answerer_of(trained.model, trained.material.beside)
-    held_out, examples = task.held_out_part(data)
+    answerer = task.answerer_of(trained.model, trained.material.files)
+    held_out, examples = task.get_held_out(data)
     evaluation = None
     if held_out:
         precision = "fp32"
@@ -79,9 +79,9 @@ def finish(
         bad.reasons.update(evaluation.failed)
         bad.damaged.update(evaluation.damaged)
     bad.write(run.path / "bad_files.txt")
-    more = task.more(trained)
+    extra = task.extra_fields(trained)
     findings = with_others(
-        list(plan.findings or ()), course_of(run, data, evaluation, more.get("baselines", ()))
+        list(plan.findings or ()), course_of(run, data, evaluation, extra.get("baselines", ()))
     )
     write_findings(run.path / FINDINGS, findings)
     result = RunResult(
@@ -95,17 +95,17 @@ def finish(
         train_count=trained.material.examples,
         parameters=sum(each.numel() for each in module_of(answerer).parameters()),
         bad=dict(bad),
-        report=task.report(trained, answerer, evaluation, findings=findings, **more),
-        more=more,
+        report=task.report(trained, answerer, evaluation, findings=findings, **extra),
+        extra=extra,
         findings=tuple(findings),
     )
-    write_card(task.about.card, result)
+    write_card(task.info.card, result)
     return result
 
 
 def examined(task: AnyTask, data: Any, tell: Callable[[str], None]) -> list[Finding]:
     """Return what is known of data before a training begins on them; it is said first."""
-    found = known_findings(data, labels=task.about.targets != "unlabeled")
+    found = known_findings(data, labels=task.info.targets != "unlabeled")
     for sentence in data_notes(found):
         tell(sentence)
     return found

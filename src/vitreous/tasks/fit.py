@@ -122,7 +122,7 @@ def fit(
             validate=validate,
             validate_every=config.validate_every,
             bad=bad,
-            name=task.about.training,
+            name=task.info.training,
             finish=finish,
         )
         stopped: Interrupted | NotFinite | None = None

@@ -115,7 +115,7 @@ class ImageTask(Task[ImageConfigT, ImagesT, ModelT]):
         check_names({key: value for key, value in settings.items() if key != "model"}, self.config)
         settings = without_none_words(settings)
         opened = None if source is None or isinstance(source, str) else source
-        where = opened.name if opened else str(source or settings.get("source") or self.about.source)
+        where = opened.name if opened else str(source or settings.get("source") or self.info.source)
         settings = with_form(settings, where)
         data = opened or self.open_source(where, data_config(settings))
         asked = settings.get("model", {}).get("channels")
@@ -267,7 +267,7 @@ class ImageTask(Task[ImageConfigT, ImagesT, ModelT]):
     def open(self, spec: str, **overrides: object) -> ModelT:
         return programs.open_image_model(spec, **overrides)
 
-    def held_out(self, spec: str, answerer: ModelT, data: str | None, settings: Tree) -> HeldOut:
+    def open_held_out(self, spec: str, answerer: ModelT, data: str | None, settings: Tree) -> HeldOut:
         """Return the held-out part: of data that a run learned from, split as they were then; of other data
         the test part where they have one of their own, and everything where they have none.
 

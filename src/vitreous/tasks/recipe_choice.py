@@ -77,7 +77,9 @@ class Reason:
     otherwise: str = ""
 
     @classmethod
-    def about(cls, config: CommandConfig, names: Sequence[str], text: str, otherwise: str = "") -> Reason:
+    def of_settings(
+        cls, config: CommandConfig, names: Sequence[str], text: str, otherwise: str = ""
+    ) -> Reason:
         """Return a reason for the values that these leaves, or all leaves of these groups, have."""
         every = leaves(config)
         return cls(text, {leaf: every[leaf] for leaf in every if leaf.startswith(tuple(names))}, otherwise)
@@ -200,7 +202,7 @@ def recipe_reasons(
     config: RunConfig, data: DataSummary, named: str | None, *, small: bool
 ) -> tuple[Reason, ...]:
     """Return why a model is trained from scratch as `config` says."""
-    about = partial(Reason.about, config)
+    reason = partial(Reason.of_settings, config)
     size: dict[str, object] = {"images": data.images, "width": data.width, "height": data.height}
     seen = said("{images} images, about {width}x{height}", **size)
     if data.classes:
@@ -230,9 +232,9 @@ def recipe_reasons(
     if config.augmentation.mix:
         mixed = said("Mixup, as every image will be seen a hundred times and more")
     reasons = [
-        about(("model.",), f"{seen}: {model}", seen),
-        about((*length, "training.batch_size"), times),
-        about(("augmentation.mix", *length), mixed),
+        reason(("model.",), f"{seen}: {model}", seen),
+        reason((*length, "training.batch_size"), times),
+        reason(("augmentation.mix", *length), mixed),
     ]
     changed = config.augmentation
     if not data.classes or data.multi_label:
@@ -240,36 +242,36 @@ def recipe_reasons(
             "images are not rotated, mirrored or cropped, as the labels may depend on it; where they do not, "
             "set augmentation.flip=0.5 or augmentation.affine.rotate=12, for example"
         )
-        reasons.append(about(("augmentation.affine", "augmentation.flip"), text))
+        reasons.append(reason(("augmentation.affine", "augmentation.flip"), text))
     elif changed.random_resized_crop:
         text = said("images are mirrored, cropped at random and changed in color, as photographs are")
-        reasons.append(about(("augmentation.random_resized_crop", "augmentation.color_jitter"), text))
+        reasons.append(reason(("augmentation.random_resized_crop", "augmentation.color_jitter"), text))
     else:
         text = said("images are rotated, shifted and scaled a little")
         if any(changed.flip) and changed.color_jitter:
             text = said("images are mirrored, rotated, shifted and scaled a little, and changed in color")
         elif any(changed.flip):
             text = said("images are mirrored, rotated, shifted and scaled a little")
-        reasons.append(about(("augmentation.affine", "augmentation.flip"), text))
+        reasons.append(reason(("augmentation.affine", "augmentation.flip"), text))
     if config.preprocessing.resize == WHOLE and data.height != data.width:
         text = said("images are squashed to a square, not cropped: the edges may show what the label means")
-        reasons.append(about(("preprocessing.resize",), text))
+        reasons.append(reason(("preprocessing.resize",), text))
     if data.multi_label:
         text = said("an image may have several labels: one yes or no for each class")
-        reasons.append(about(("training.loss",), text))
+        reasons.append(reason(("training.loss",), text))
     if data.channels == 3 and min(data.height, data.width) >= PHOTO:
         text = said(
             "from scratch; if these are photographs, a pre-trained encoder brings far more: add --init "
             "hf:google/vit-base-patch16-224 (on CIFAR-10, 98.6% after 500 steps from such weights, where "
             "ViTs from scratch have 80 to 95%)"
         )
-        reasons.append(about(("init",), text))
+        reasons.append(reason(("init",), text))
     if (names := encoder_names()) and named is None and has_few_large(config, data):
         text = said(
             "from scratch; with so few images the package's encoder may be better: add --init {name}",
             name=names[0],
         )
-        reasons.append(about(("init",), text))
+        reasons.append(reason(("init",), text))
     return tuple(reasons)
 
 
@@ -330,8 +332,8 @@ def choose_fine_tuning(
     changes = [each for each in chosen.reasons if of_images & each.holds.keys()]
     reasons = (
         *changes,
-        Reason.about(config, ("training.peak_lr", "training.optimizer"), rate),
-        Reason.about(config, length, times),
+        Reason.of_settings(config, ("training.peak_lr", "training.optimizer"), rate),
+        Reason.of_settings(config, length, times),
     )
     return Choice(config, reasons)
 

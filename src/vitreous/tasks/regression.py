@@ -34,7 +34,7 @@ from vitreous.tasks.candidates import baselines_of
 from vitreous.tasks.images import INSPECTING, READING, TRAINING, ImageTask, choose_for
 from vitreous.tasks.recipe_choice import Choice
 from vitreous.tasks.result import read_candidates
-from vitreous.tasks.task import IMAGES, About, Card, Material, Trained, Tree
+from vitreous.tasks.task import IMAGES, Card, Material, TaskInfo, Trained, Tree
 from vitreous.training.config import RunConfig
 from vitreous.training.initial_model import starting_model
 from vitreous.training.objectives import Measured, Objective
@@ -184,7 +184,7 @@ class Regression(ImageTask[RegressionConfig, Splits, Regressor]):
     """Numbers for images."""
 
     name, config = "regression", RegressionConfig
-    about = About(
+    info = TaskInfo(
         noun="a regression model",
         card=Card(
             "An image regression model: a Vision Transformer that gives each image a number",
@@ -205,14 +205,14 @@ class Regression(ImageTask[RegressionConfig, Splits, Regressor]):
         },
     )
 
-    def answerer_of(self, model: Any, beside: Mapping[str, str] | None = None) -> Regressor:
+    def answerer_of(self, model: Any, files: Mapping[str, str] | None = None) -> Regressor:
         outputs = getattr(getattr(model, "config", None), "num_classes", None) or 1
         if outputs > 1:
             raise InputError(
                 f"the model predicts {outputs} numbers for each image, and here a regression has one: "
                 "vt.load(MODEL)(images) gives all of them"
             )
-        found: Regressor = super().answerer_of(model, beside)
+        found: Regressor = super().answerer_of(model, files)
         return found
 
     def open_source(self, source: str, config: DataConfig, model: Regressor | None = None) -> Splits:
@@ -273,7 +273,7 @@ class Regression(ImageTask[RegressionConfig, Splits, Regressor]):
     ) -> Path | None:
         if evaluation is None or not isinstance(answerer, Model):
             return None
-        path, images = trained.run.path, self.held_out_part(trained.data)[1]
+        path, images = trained.run.path, self.get_held_out(trained.data)[1]
         baselines = [Baseline(**each) for each in more["baselines"]]
         network = model_figures.network_to_show(answerer)
         return report.write_run_report(
@@ -294,7 +294,7 @@ class Regression(ImageTask[RegressionConfig, Splits, Regressor]):
             candidates=more["candidates"],
         )
 
-    def more(self, trained: Trained[RegressionConfig, Splits]) -> dict[str, Any]:
+    def extra_fields(self, trained: Trained[RegressionConfig, Splits]) -> dict[str, Any]:
         return {
             "baselines": [each._asdict() for each in baselines_of(self, trained)],
             "candidates": read_candidates(trained.run.path),

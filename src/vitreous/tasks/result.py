@@ -39,13 +39,13 @@ class RunResult:
     parameters: int
     bad: Mapping[str, str]  # examples that could not be read, with the reason
     report: Path | None
-    more: Mapping[str, Any] = field(default_factory=dict)  # what else the task has to say
+    extra: Mapping[str, Any] = field(default_factory=dict)  # what else the task has to say
     findings: Sequence[Finding] = ()  # what may keep the model from being good
 
     @property
     def candidates(self) -> Sequence[Mapping[str, Any]]:
         """The rows of the candidates that were compared, the best first."""
-        return self.more.get("candidates", ())
+        return self.extra.get("candidates", ())
 
     @property
     def title(self) -> str:
@@ -68,7 +68,7 @@ class RunResult:
             "bad_files": failures(self.bad),
             "findings": [each.to_json() for each in self.findings],
             **({"report": str(self.report)} if self.report else {}),
-            **self.more,
+            **self.extra,
         }
 
 

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from shlex import quote
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar, Unpack, runtime_checkable
 
 import torch
@@ -109,7 +110,7 @@ class Material:
     loader: Loader  # batches
     examples: int  # how many there are in an epoch
     bad: BadFiles  # those that could not be read; it fills while training reads
-    beside: Mapping[str, str] = field(default_factory=dict)  # names and texts of files of the model
+    files: Mapping[str, str] = field(default_factory=dict)  # names and texts of files of the model
     skipped: Mapping[str, int] = field(default_factory=dict)  # examples that were left out, by reason
     notes: tuple[str, ...] = ()  # sentences about them
     fixed_shapes: bool = True  # whether all batches have one shape, for which a step is compiled once
@@ -139,7 +140,7 @@ class Trained(NamedTuple, Generic[ConfigT, DataT]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class About:
+class TaskInfo:
     """What messages, commands and pages need to know of a task.
 
     Attributes:
@@ -157,6 +158,7 @@ class About:
         answer_folder: where folders of answers are made, if answers are files.
         gives_probabilities: whether an answer is a probability for each class.
         has_classes: whether its data have a class for each image, which probes need.
+        no_answers: what to do with a model that answers nothing, as it is an encoder alone; "" for others.
         no_images: what to do with a model that has no answer to images.
         evaluation_options: of `evaluate`, which training takes as well.
     """
@@ -175,6 +177,7 @@ class About:
     answer_folder: str = ""
     gives_probabilities: bool = False
     has_classes: bool = True
+    no_answers: str = ""
     no_images: str = "give another model"
     evaluation_options: frozenset[str] = frozenset()
 
@@ -187,20 +190,31 @@ class Task(ABC, Generic[ConfigT, DataT, AnswererT]):
 
     name: str  # in the registry, in config.toml and in model/config.json
     config: type[ConfigT]  # the configuration of its runs; its `command` trains them
-    about: ClassVar[About]
+    info: ClassVar[TaskInfo]
 
     def check_options(self, command: str, **given: object) -> None:
         """Raise InputError for the first option that is given (not None, False or {}) and not understood."""
-        known = self.about.options.get(command, frozenset())
+        known = self.info.options.get(command, frozenset())
         for name, value in given.items():
             automatic = " auto" if value == "auto" else ""
             option = name + automatic
             if value is not None and value is not False and value != {} and option not in known:
-                instead = self.about.instead.get(option) if command == "train" else None
+                instead = self.info.instead.get(option) if command == "train" else None
                 instead = instead or "leave it out"
                 raise InputError(
                     f"{Param(name)}{automatic} does not apply to {Param('task')} {self.name}: {instead}"
                 )
+
+    def other_command(self, path: Path) -> str:
+        """Return a sentence for a run of this task that was to be pre-trained and is not, or was to answer
+        and cannot."""
+        resumed = f"resume it with vitreous {self.config.command} --resume {quote(str(path))}"
+        if self.info.no_answers:
+            return f"{path} is a pre-training run and has no classes: {self.info.no_answers}; {resumed}"
+        return (
+            f"{path} is not a pre-training run: {resumed}; "
+            f"to pre-train from its weights: vitreous pretrain DATA --init {quote(str(path))}"
+        )
 
     # Training, in the order of a run.
 
@@ -249,19 +263,19 @@ class Task(ABC, Generic[ConfigT, DataT, AnswererT]):
 
     def save(self, run: Run[ConfigT], result: nn.Module, material: Material) -> None:
         """Write the model into the run's model/."""
-        run.save_model(result, material.beside)
+        run.save_model(result, material.files)
 
-    def settle(
+    def finalize(
         self, trained: Trained[ConfigT, DataT], **options: Unpack[Batching]
     ) -> tuple[Trained[ConfigT, DataT], list[str]]:
         """Return what is kept of a training, where it can be worse than what it began with, calibrated where
         it gives probabilities, and sentences about that. options: those of `Batching`."""
         return trained, []
 
-    def held_out_part(self, data: DataT) -> tuple[str | None, Any]:
+    def get_held_out(self, data: DataT) -> tuple[str | None, Any]:
         """Return the name of the part of a run's data that it does not learn from ("test" or "validation"),
         and its examples; None twice where there is none."""
-        for name in self.about.held_out:
+        for name in self.info.held_out:
             if examples := getattr(data, name, None):
                 return name, examples
         return None, None
@@ -273,11 +287,12 @@ class Task(ABC, Generic[ConfigT, DataT, AnswererT]):
 
     @abstractmethod
     def report(
-        self, trained: Trained[ConfigT, DataT], answerer: AnswererT, evaluation: Any, **more: object
+        self, trained: Trained[ConfigT, DataT], answerer: AnswererT, evaluation: Any, **extra: object
     ) -> Path | None:
-        """Write report.html; None where there is nothing to report on. more: what `more` gives."""
+        """Write report.html; None where there is nothing to report on. extra: what `extra_fields`
+        gives."""
 
-    def more(self, trained: Trained[ConfigT, DataT]) -> dict[str, Any]:
+    def extra_fields(self, trained: Trained[ConfigT, DataT]) -> dict[str, Any]:
         """Return what else a training command's JSON has."""
         return {}
 
@@ -291,20 +306,20 @@ class Task(ABC, Generic[ConfigT, DataT, AnswererT]):
     def open(self, spec: str, **overrides: object) -> AnswererT:
         """Open the answerer that MODEL means."""
 
-    def answerer_of(self, model: Any, beside: Mapping[str, str] | None = None) -> AnswererT:
-        """Return what answers with a model that is loaded already, by default itself. beside: the files of a
+    def answerer_of(self, model: Any, files: Mapping[str, str] | None = None) -> AnswererT:
+        """Return what answers with a model that is loaded already, by default itself. files: those of a
         model that was trained just now."""
         return model
 
     @abstractmethod
-    def held_out(self, spec: str, answerer: AnswererT, data: str | None, settings: Tree) -> HeldOut:
+    def open_held_out(self, spec: str, answerer: AnswererT, data: str | None, settings: Tree) -> HeldOut:
         """Return what `vitreous evaluate MODEL [DATA]` evaluates on: never what the model learned from, if
         that can be known."""
 
     def image_rows(self, answerer: AnswererT, images: ImageDataset, **batching: Any) -> Iterator[ImageRows]:
         """Yield images as the answerer takes them, in batches and in order. batching: device, batch_size and
         workers."""
-        raise InputError(f"{self.about.noun} has no answer to images: {self.about.no_images}")
+        raise InputError(f"{self.info.noun} has no answer to images: {self.info.no_images}")
 
     def answer_function(
         self, answerer: AnswererT, device: torch.device, **options: Any
@@ -312,13 +327,13 @@ class Task(ABC, Generic[ConfigT, DataT, AnswererT]):
         """Return what answers a batch of images, as `image_rows` has them, with these names. options: the
         task's own; of answers that are files `out`, their folder, and `names`, of all images that will come,
         in order."""
-        raise InputError(f"{self.about.noun} has no answer to images: {self.about.no_images}")
+        raise InputError(f"{self.info.noun} has no answer to images: {self.info.no_images}")
 
     def to_inspect(self, examples: Any) -> Any:
         """Return what `vitreous inspect` shows of held-out examples: numbered images, or a few texts."""
         return examples
 
-    def about_answers(self, answerer: AnswererT) -> dict[str, Any]:
+    def answer_metadata(self, answerer: AnswererT) -> dict[str, Any]:
         """Return what the answers to several images have in common."""
         return {}
 

@@ -30,7 +30,6 @@ from vitreous.training.run import (
     Run,
     check_free_for_run,
     default_path,
-    of_another_command,
     with_training,
 )
 
@@ -116,8 +115,8 @@ def task_to_resume(path: Path, command: str = "train", task: str | None = None) 
     """Return the task of a run that is to be continued. Raises InputError: as `resume_run`."""
     kind = task_of_run(path)
     if (theirs := kind.config.command) != command:
-        if "pretrain" in (theirs, command):
-            raise InputError(of_another_command(path, theirs))
+        if kind.info.no_answers or command == "pretrain":
+            raise InputError(kind.other_command(path))
         raise InputError(
             f"{path} is a run of {Param('task')} {kind.name}: resume it with vitreous {theirs} --resume "
             f"{path}"

@@ -99,10 +99,10 @@ class Checkpointer:
             self.finish()
             return
         if not hasattr(self, "stage"):  # now that the process has its group
-            self.stage, self.beside = stager(learner.device), world.beside()
+            self.stage, self.writers = stager(learner.device), world.new_group()
         state = State(self.stage(state.tensors), state.facts)
         self.current = step
-        self.writing = thread.submit(self.write_all, step, state, self.beside, sharded=sharded)
+        self.writing = thread.submit(self.write_all, step, state, self.writers, sharded=sharded)
 
     def finish(self) -> None:
         """Wait until everything is written. Raises InputError, in every process, where that has failed."""

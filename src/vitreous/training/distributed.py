@@ -46,7 +46,7 @@ class World(NamedTuple):
     timeout: datetime.timedelta | None = None  # how long they wait for each other
     group: Any = None  # of PyTorch, over which they communicate; None: the default one
 
-    def beside(self) -> World:
+    def new_group(self) -> World:
         """Return the same processes, to communicate from another thread; all of them call this together."""
         if self.size == 1:
             return self

@@ -325,19 +325,6 @@ def finished(model: nn.Module) -> nn.Module:
     return model.requires_grad_(True)
 
 
-def of_another_command(path: Path, command: str) -> str:
-    """Return a sentence for a run that was to be pre-trained and is not, or the other way round."""
-    if command == "pretrain":
-        return (
-            f"{path} is a pre-training run and has no classes: use vitreous probe, inspect or train --init; "
-            f"resume it with vitreous pretrain --resume {quote(str(path))}"
-        )
-    return (
-        f"{path} is not a pre-training run: resume it with vitreous {command} --resume {quote(str(path))}; "
-        f"to pre-train from its weights: vitreous pretrain DATA --init {quote(str(path))}"
-    )
-
-
 def with_source(config: AnyConfig, path: Path, source: str | None = None) -> AnyConfig:
     """Return a configuration that knows where its data are from its run directory `path`, too. source: other
     DATA than before; None: the same."""

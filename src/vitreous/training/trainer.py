@@ -141,13 +141,13 @@ class Trainer:
 
             # The step; its outcome is asked for now, or where the device is late when it is needed.
             self.train_step.prepare(batch)
-            self.rollback.settle(self.total)  # the step before this one
+            self.rollback.count_step(self.total)  # the step before this one
             self.train_step.take()
             self.plan()
             row_due = self.row_is_due()
             try:
                 if row_due or not self.train_step.late:
-                    self.rollback.settle(self.total)
+                    self.rollback.count_step(self.total)
             finally:
                 now = self.clock()
                 learner.seconds += now - clock
@@ -165,7 +165,7 @@ class Trainer:
             keep_every = self.config.recorded.keep_every
             saving = saving or bool(keep_every and learner.step % keep_every == 0)
             if interrupted or saving or ending:
-                self.rollback.settle(self.total)
+                self.rollback.count_step(self.total)
             if interrupted and learner.step < self.total:
                 self.save()
                 raise Interrupted(learner.step)
@@ -346,7 +346,7 @@ class Rollback:
     def __init__(self, step: TrainStep, checkpointer: Checkpointer | None, world: World) -> None:
         self.step, self.checkpointer, self.world = step, checkpointer, world
 
-    def settle(self, total: int) -> None:
+    def count_step(self, total: int) -> None:
         """Count the step that was taken, unless it is counted.
 
         Args:

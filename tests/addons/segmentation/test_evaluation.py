@@ -138,7 +138,7 @@ def test_nothing_to_judge_is_said():
 def test_the_bundled_pages_have_a_part_to_judge_on():
     config = SegmenterConfig(image_size=16, patch_size=8, width=8, depth=1, heads=1, mlp_dim=8)
     model = Segmenter(config)
-    found = task_named("segmentation").held_out("Seg-Ti/16", model, "digit-pages", {})
+    found = task_named("segmentation").open_held_out("Seg-Ti/16", model, "digit-pages", {})
     assert (found.source, found.part) == ("digit-pages", "held-out part")
     with pytest.raises(InputError, match="name the data"):
-        task_named("segmentation").held_out("Seg-Ti/16", model, None, {})
+        task_named("segmentation").open_held_out("Seg-Ti/16", model, None, {})

@@ -43,7 +43,7 @@ from vitreous.models.stored import upright
 from vitreous.results import percent
 from vitreous.tasks.images import OPENING, READING, TRAINING, ImageTask, measured
 from vitreous.tasks.recipe_choice import Choice, Reason, packaged_config
-from vitreous.tasks.task import IMAGES, About, Card, Trained, Tree, module_of
+from vitreous.tasks.task import IMAGES, Card, TaskInfo, Trained, Tree, module_of
 from vitreous.training.config import RunConfig, TrainingConfig, length_of
 from vitreous.training.initial_model import described_checkpoint
 from vitreous.training.objectives import Measured, Objective
@@ -144,7 +144,7 @@ class Segmentation(ImageTask[SegmentationConfig, MaskSplits, nn.Module]):
     """Masks for images."""
 
     name, config = "segmentation", SegmentationConfig
-    about = About(
+    info = TaskInfo(
         noun="a segmenter",
         card=Card(
             "A Segmenter (arXiv 2105.05633): a Vision Transformer that gives each pixel a class",
@@ -239,11 +239,11 @@ class Segmentation(ImageTask[SegmentationConfig, MaskSplits, nn.Module]):
             return None
         from vitreous.addons.segmentation.figures import write_segmentation_report
 
-        images = self.held_out_part(trained.data)[1]
+        images = self.get_held_out(trained.data)[1]
         shown = {"evaluation": evaluation, "images": images, "findings": more["findings"]}
         return write_segmentation_report(trained.run.path, model=answerer, **shown)
 
-    def more(self, trained: Trained[SegmentationConfig, MaskSplits]) -> dict[str, Any]:
+    def extra_fields(self, trained: Trained[SegmentationConfig, MaskSplits]) -> dict[str, Any]:
         return {"classes": list(trained.data.train.classes)}
 
     def image_rows(self, answerer: Any, images: ImageDataset, **batching: Any) -> Iterator[ImageRows]:
@@ -276,7 +276,7 @@ class Segmentation(ImageTask[SegmentationConfig, MaskSplits, nn.Module]):
 
         return segmented
 
-    def about_answers(self, answerer: Any) -> dict[str, Any]:
+    def answer_metadata(self, answerer: Any) -> dict[str, Any]:
         classes = output_labels(answerer)
         return {"classes": classes, "palette": palette(len(classes)).tolist()}
 

@@ -28,7 +28,7 @@ from vitreous.data.findings import Finding, finding
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
 from vitreous.models.model import Model
-from vitreous.tasks.pretraining.task import ABOUT, Pretraining, PretrainingT
+from vitreous.tasks.pretraining.task import INFO, Pretraining, PretrainingT
 from vitreous.tasks.task import Tree
 from vitreous.training.config import RunConfig
 from vitreous.training.diagnosis import ENOUGH_STEPS
@@ -80,7 +80,7 @@ class ContrastiveTask(OfViews[ContrastiveRunConfig]):
 
     name, config = "contrastive", ContrastiveRunConfig
     defaults = FOLDER / "contrastive.toml"
-    about = replace(ABOUT, panels="pairs")
+    info = replace(INFO, panels="pairs")
     adapting_rate = 0.5  # views change less than what masks hide
 
     def built(
@@ -105,7 +105,7 @@ class DINOTask(OfViews[DINORunConfig]):
 
     name, config = "dino", DINORunConfig
     defaults = FOLDER / "dino.toml"
-    about = replace(ABOUT, moving_target=True)  # what the student should say moves with its teacher
+    info = replace(INFO, moving_target=True)  # what the student should say moves with its teacher
 
     def built(self, model: Model, settings: DINOConfig | None = None, *, steps: int, seed: int = 0) -> DINO:
         return DINO(model, settings, steps=steps, seed=seed)

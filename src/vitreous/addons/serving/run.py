@@ -53,7 +53,7 @@ def load(spec: str, *, device: str, precision: str, limits: Limits, language: st
     fast = fastest(spec, precision, device, {})
     task, model = open_answerer(fast, fresh=True)
     if outputs_of_task(task.name) not in KINDS:
-        raise InputError(f"{task.about.noun} cannot be served: vitreous predict answers for files")
+        raise InputError(f"{task.info.noun} cannot be served: vitreous predict answers for files")
     path = local_path(spec)
     folder = path / "model" if (path / "model").is_dir() else path
     if isinstance(model, Program) and precision == "bf16":

@@ -42,7 +42,7 @@ def translate(
     """Train the Transformer of 2017 on pairs of texts, or translate with it."""
 
     def print_example(result: RunResult) -> None:
-        path, example = quote(str(result.run.path)), quote(result.more["example"])
+        path, example = quote(str(result.run.path)), quote(result.extra["example"])
         print_named("try", f"vitreous translate {path} {example}")
 
     if not words:

@@ -28,7 +28,7 @@ from vitreous.errors import InputError
 from vitreous.languages.terminal import said
 from vitreous.models.settings import merged
 from vitreous.tasks.recipe_choice import packaged_config
-from vitreous.tasks.task import About, Card, HeldOut, Material, Plan, Task, Trained, Tree, config_of_run
+from vitreous.tasks.task import Card, HeldOut, Material, Plan, Task, TaskInfo, Trained, Tree, config_of_run
 from vitreous.training.place import Place
 from vitreous.training.settings import configure
 from vitreous.training.step import Objective
@@ -40,7 +40,7 @@ class Translation(Task[TranslationConfig, Parallel, Translator]):
     """Texts for texts, with a tokenizer that is trained on the training texts."""
 
     name, config = "translation", TranslationConfig
-    about = About(
+    info = TaskInfo(
         noun="a translator",
         card=Card(
             "A Transformer (arXiv 1706.03762): {model.encoder_depth} encoder and {model.depth} decoder "
@@ -70,7 +70,7 @@ class Translation(Task[TranslationConfig, Parallel, Translator]):
     ) -> Plan[TranslationConfig, Parallel]:
         settings = merged(base or {}, settings)
         opened = None if isinstance(source, str) else source
-        named = opened.name if opened else str(source or settings.get("source") or self.about.source)
+        named = opened.name if opened else str(source or settings.get("source") or self.info.source)
         where = absolute_sources(named)
         settings = {**settings, "task": self.name, "source": where}
         # Those of model and training are set over the recipe, which the data decide.
@@ -120,13 +120,13 @@ class Translation(Task[TranslationConfig, Parallel, Translator]):
         return Translator.load(spec)
 
     def answerer_of(
-        self, model: Translator | nn.Module, beside: Mapping[str, str] | None = None
+        self, model: Translator | nn.Module, files: Mapping[str, str] | None = None
     ) -> Translator:
-        if beside:
-            return Translator(model, tokenizer_from_json(beside[TOKENIZER], where="the run"))
+        if files:
+            return Translator(model, tokenizer_from_json(files[TOKENIZER], where="the run"))
         return Translator.of(model) if isinstance(model, nn.Module) else model
 
-    def held_out(self, spec: str, answerer: Translator, data: str | None, settings: Tree) -> HeldOut:
+    def open_held_out(self, spec: str, answerer: Translator, data: str | None, settings: Tree) -> HeldOut:
         """Return the held-out part of what a run learned from; of other data all of it. Raises InputError:
         no data are named, and the model is not in a run."""
         config = config_of_run(spec, data, self.config) or self.config()
@@ -163,9 +163,9 @@ class Translation(Task[TranslationConfig, Parallel, Translator]):
         """Return the sources of a few pairs, spread over all; short ones where there are some."""
         sources = [pair.source for pair in examples]
         few = [source for source in sources if len(source) <= SHORT] or sources
-        return few[:: max(len(few) // self.about.inspected, 1)][: self.about.inspected]
+        return few[:: max(len(few) // self.info.inspected, 1)][: self.info.inspected]
 
-    def more(self, trained: Trained[TranslationConfig, Parallel]) -> dict[str, object]:
+    def extra_fields(self, trained: Trained[TranslationConfig, Parallel]) -> dict[str, object]:
         return {"skipped": dict(trained.material.skipped), "example": trained.data.test[0].source}
 
 

@@ -45,7 +45,7 @@ class Corruption(NamedTuple):
     draw: Float[Tensor, "B M"]
     others: Int[Tensor, "B M"]
 
-    def beside(self, images: Tensor) -> Corruption:
+    def to_device_of(self, images: Tensor) -> Corruption:
         """Return the same on the device of some images."""
         return Corruption(*(on_device(each, images) for each in self))
 
@@ -108,7 +108,7 @@ class MaskedPatchPrediction(MaskedPrediction):
         self, images: Float[Tensor, "B C H W"], generator: torch.Generator
     ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
         """The loss over all corrupted patches, and for colors the share that was guessed right."""
-        corruption = self.draw(images.shape[0], generator).beside(images)
+        corruption = self.draw(images.shape[0], generator).to_device_of(images)
         predicted = self.predict(images, corruption)
         if self.config.target == "pixels":
             return F.mse_loss(predicted, take(self.pixel_targets(images), corruption.places)), {}
@@ -140,7 +140,7 @@ class MaskedPatchPrediction(MaskedPrediction):
 
     @torch.no_grad()
     def trivial_loss(self, images: Float[Tensor, "B C H W"], generator: torch.Generator) -> Float[Tensor, ""]:
-        places = self.draw(images.shape[0], generator).beside(images).places
+        places = self.draw(images.shape[0], generator).to_device_of(images).places
         if self.config.target == "pixels":
             return take(self.pixel_targets(images), places).flatten(0, 1).var(dim=0, correction=0).mean()
         shares = self.shares(take(self.colors(images), places).flatten(0, 1))
@@ -149,7 +149,7 @@ class MaskedPatchPrediction(MaskedPrediction):
     @torch.no_grad()
     def reconstruct(self, images: Float[Tensor, "B C H W"], generator: torch.Generator) -> Reconstruction:
         """Every corrupted patch in gray, and as the model would paint it."""
-        corruption = self.draw(images.shape[0], generator).beside(images)
+        corruption = self.draw(images.shape[0], generator).to_device_of(images)
         predicted = self.predict(images, corruption)
         predicted = self.pixels_of(predicted if self.target == "pixels" else self.painted(predicted), images)
         patches = self.patches(images)

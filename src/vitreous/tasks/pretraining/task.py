@@ -61,7 +61,7 @@ from vitreous.tasks.recipe_choice import (
     rate_factor,
     weights_of,
 )
-from vitreous.tasks.task import IMAGES, About, Card, Material, Plan, Trained, Tree
+from vitreous.tasks.task import IMAGES, Card, Material, Plan, TaskInfo, Trained, Tree
 from vitreous.training.config import RunConfig, length_of
 from vitreous.training.initial_model import described_checkpoint, starting_model
 from vitreous.training.learner import scaled_lr
@@ -135,7 +135,7 @@ class PretrainingEvaluation(Evaluation):
         return {"trivial_loss": self.trivial}
 
 
-ABOUT = About(
+INFO = TaskInfo(
     noun="a pre-trained encoder without classes",
     card=Card(
         "An encoder that was pre-trained without labels ({task}), to be fine-tuned or probed",
@@ -148,6 +148,7 @@ ABOUT = About(
     targets="unlabeled",
     held_out=("validation", "test"),
     training="pre-training",
+    no_answers="use vitreous probe, inspect or train --init",
     options={"pretrain": frozenset({"model", "init", "image_size", "recipe"}), "inspect": INSPECTING},
 )
 
@@ -158,7 +159,7 @@ PretrainingT = TypeVar("PretrainingT", bound=PretrainingRunConfig)
 class Pretraining(ImageTask[PretrainingT, Splits, nn.Module]):
     """An encoder without labels."""
 
-    about = ABOUT
+    info = INFO
     defaults: ClassVar[Path] = DEFAULTS  # settings for any data
     adapting_rate: ClassVar[float] = 0.1  # of a trained encoder, as a share of that for random weights
 
@@ -292,7 +293,7 @@ class Pretraining(ImageTask[PretrainingT, Splits, nn.Module]):
     def save(self, run: Run[PretrainingT], result: nn.Module, material: Material) -> None:
         run.save_model(result.get_submodule("encoder"))
 
-    def settle(
+    def finalize(
         self, trained: Trained[PretrainingT, Splits], **options: Unpack[Batching]
     ) -> tuple[Trained[PretrainingT, Splits], list[str]]:
         """An encoder that was adapted is kept where its features are better than those it began with."""
@@ -345,20 +346,20 @@ class Pretraining(ImageTask[PretrainingT, Splits, nn.Module]):
     def report(
         self, trained: Trained[PretrainingT, Splits], answerer: Any, evaluation: Any, **more: Any
     ) -> Path:
-        run, images = trained.run, self.held_out_part(trained.data)[1] or trained.data.train
+        run, images = trained.run, self.get_held_out(trained.data)[1] or trained.data.train
         answerer.cpu()
         return report.write_pretraining_report(
             run.path,
             encoder=answerer.encoder,
             objective=self.name,
-            panels=self.about.panels,
+            panels=self.info.panels,
             illustrate=answerer.illustration,
             images=images,
             evaluation=evaluation,
             findings=more["findings"],
         )
 
-    def more(self, trained: Trained[PretrainingT, Splits]) -> dict[str, Any]:
+    def extra_fields(self, trained: Trained[PretrainingT, Splits]) -> dict[str, Any]:
         last = trained.run.metrics()[-1]
         return {
             "objective": self.name,
@@ -382,7 +383,7 @@ def adapted(config: PretrainingRunConfig) -> Reason:
             rate=scaled_lr(training),
             decay=decay,
         )
-    return Reason.about(config, ("training.peak_lr", "training.optimizer"), text)
+    return Reason.of_settings(config, ("training.peak_lr", "training.optimizer"), text)
 
 
 def self_supervised(objective: nn.Module, batch: Batch, generator: torch.Generator) -> Measured:
