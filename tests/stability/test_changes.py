@@ -1,0 +1,50 @@
+"""What is not as it was in version 0.1 stands in the changelog, and what to write instead exists."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import BaseModel
+
+from vitreous.training.config import RunConfig
+
+ROOT = Path(__file__).parents[2]
+SETTINGS = Path(__file__).parent / "0.1" / "settings.txt"  # of a training on images, as 0.1 had them
+
+
+def classes_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from classes_in(part)
+
+
+def settings_of(config: type[BaseModel], group: str = "") -> Iterator[str]:
+    for name, field in config.model_fields.items():
+        yield group + name
+        for part in classes_in(field.annotation):
+            yield from settings_of(part, f"{group}{name}.")
+
+
+def table() -> tuple[str, str]:
+    """The two columns of "What breaks, and what to write instead"."""
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    rows = text.partition("| 0.1 | 1.0 |\n|---|---|\n")[2].partition("\n\n")[0].splitlines()
+    cells = [row.strip("| ").split(" | ") for row in rows]
+    return "\n".join(old for old, _ in cells), "\n".join(new for _, new in cells)
+
+
+def test_each_setting_of_the_first_version_is_one_or_is_in_the_table_of_changes() -> None:
+    now, (old, _) = set(settings_of(RunConfig)), table()
+    gone = [name for name in SETTINGS.read_text(encoding="utf-8").split() if name not in now]
+    groups = {name for name in gone if any(other.startswith(f"{name}.") for other in gone)}
+    inside = {name for name in gone if any(name.startswith(f"{group}.") for group in groups)}
+    assert [name for name in gone if name not in inside and f"`{name}" not in old] == []
+
+
+def test_what_the_table_of_changes_says_to_write_exists() -> None:
+    now, (_, new) = set(settings_of(RunConfig)), table()
+    named = re.findall(r"`((?:training|data|model|augmentation|evaluation|preprocessing)\.[\w.]+)", new)
+    assert len(named) > 20
+    assert [name for name in named if name not in now] == []
