@@ -36,7 +36,6 @@ from vitreous.addons.studies.measures import (
     shuffled,
 )
 from vitreous.addons.studies.sequences import SequenceTrial
-from vitreous.addons.studies.speed import SpeedTrial
 from vitreous.addons.studies.study import (
     BASE,
     Claim,
@@ -72,8 +71,6 @@ def tiny(study: Study) -> Study:
     def small(trial: Any) -> Any:
         if isinstance(trial, SequenceTrial):
             return replace(trial, train=60, test=20, batch_size=8)
-        if isinstance(trial, SpeedTrial):
-            return replace(trial, size=32, repeats=1)
         if isinstance(trial, LayerTrial):
             sizes = {"lengths": (8, 16, 32), "widths": (4, 8, 16), "held_length": 8, "held_width": 4}
             return replace(trial, repeats=1, **sizes)

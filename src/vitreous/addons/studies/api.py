@@ -13,12 +13,11 @@ from vitreous.languages import speaking, words
 
 if TYPE_CHECKING:
     from vitreous.addons.studies.findings import Findings, Ledger
-    from vitreous.addons.studies.vtab import VTAB
 
 SEEDS = 5  # how often each variant is trained
 QUICK = 0.1  # of the steps
 QUICK_SEEDS = 2
-TIMED = ("complexity", "speed")  # on one thread
+TIMED = "complexity"  # on one thread
 OWN_SIZE = 16  # pixels of a side, as in the generated images
 
 
@@ -39,25 +38,21 @@ def study(
     config: str | Path | None = None,
     progress: bool = True,
     language: str | None = None,
-) -> Findings | Ledger | VTAB:
+) -> Findings | Ledger:
     """Try the claims of a paper at small scale, on generated images or sequences.
 
     Args:
         name: one of `list_studies()`; "all" for all of them, and "ledger" for the claims and verdicts of the
-            studies that have been run, without `out` and a folder studies/ those that come with the package;
-            "vtab" fine-tunes on the tasks of a folder.
+            studies that have been run, without `out` and a folder studies/ those that come with the package.
         data: images to learn instead of the generated ones, in any form that `train` takes, for the claims
-            that can be tried on any images; each seed holds out a quarter of them. For vtab a folder with
-            natural/, specialized/ and structured/, in each of which a folder for each task has train/ and
-            test/.
+            that can be tried on any images; each seed holds out a quarter of them.
         quick: a tenth of the steps and two seeds, to see how it works; its results are not of the ledger.
         seeds: how often each variant is trained; by default 5 times.
         out: the folder for the table and the plot, by default studies/NAME, and studies-quick/NAME with
             `quick`; with all and ledger the folder of these folders.
         device: auto, cpu, cuda, cuda:N or mps; auto is a GPU where there is one.
         settings: what all variants have in common: `steps`, `batch_size`, `rate`, `weight_decay`,
-            `model.width` ...; with `data` also `image_size`. For vtab `init`, the checkpoint, and any setting
-            of a training.
+            `model.width` ...; with `data` also `image_size`.
         config: a TOML file of settings.
         progress: print a line on stderr for each trial.
         language: language of the table and the plot: en or ko; by default that of the locale.
@@ -76,16 +71,14 @@ def study(
     from vitreous.training.precision import pick_device
 
     tree, several = settings_tree(settings, config), name in ("all", "ledger")
-    if name == "vtab":
-        return study_vtab(data, tree, quick, seeds, out, device, progress, language)
     given = {
         "DATA": several and data is not None,
         f"{Param('settings')} or {Param('config')}": several and bool(tree),
         Param("seeds"): name == "ledger" and seeds is not None,
         Param("quick"): name == "ledger" and quick,
-        Param("device"): name in ("ledger", *TIMED) and device != "auto",
+        Param("device"): name in ("ledger", TIMED) and device != "auto",
     }
-    what = {"ledger": "reads what was run"} | dict.fromkeys(TIMED, "times one CPU thread")
+    what = {"ledger": "reads what was run", TIMED: "times one CPU thread"}
     if refused := [option for option, value in given.items() if value]:
         why = what.get(name, "is the ledger of the generated data")
         raise InputError(f"{refused[0]} does not go with the study {name}, which {why}: leave it out")
@@ -124,30 +117,3 @@ def study(
             findings = run_study(each, laboratory, count, progress=report)
             found = replace(findings, settings=kept).write(place)
     return Ledger.read(folder, share).write(folder) if several else found
-
-
-def study_vtab(
-    data: object,
-    tree: dict[str, object],
-    quick: bool,
-    seeds: int | None,
-    out: str | Path | None,
-    device: str,
-    progress: bool,
-    language: str | None,
-) -> VTAB:
-    """Fine-tune on each task of a folder."""
-    from vitreous.addons.studies.vtab import run_vtab
-
-    refused = {Param("quick"): quick, Param("seeds"): seeds is not None}
-    if given := [option for option, value in refused.items() if value]:
-        raise InputError(
-            f"{given[0]} does not go with the study vtab, which trains each task once: leave it out"
-        )
-    if not isinstance(data, str | Path):
-        raise InputError("the study vtab needs DATA: a folder with natural/, specialized/ and structured/")
-    if "init" not in tree:
-        raise InputError("the study vtab fine-tunes a checkpoint: name it by the setting init=CHECKPOINT")
-    with speaking(language):
-        folder = Path(out) if out else Path("studies") / "vtab"
-        return run_vtab(Path(data), tree, folder, device=device, progress=progress, language=language)

@@ -83,7 +83,7 @@ def study(
         return 130
     if json:
         print_json(result.to_json())
-    elif name in ("all", "ledger", "vtab"):
+    elif name in ("all", "ledger"):
         from vitreous.languages import speaking
 
         with speaking(options.get("language")):

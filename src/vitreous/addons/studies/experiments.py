@@ -8,7 +8,6 @@ from typing import Any
 
 from vitreous.addons.studies.complexity import complexity
 from vitreous.addons.studies.sequence_experiments import heads, key_size, regularization, sinusoids, size
-from vitreous.addons.studies.speed import speed
 from vitreous.addons.studies.study import BASE, WORLD, Claim, Study, Trial, Variant
 from vitreous.errors import InputError, nearest
 from vitreous.languages import words
@@ -151,22 +150,6 @@ def shape() -> Study:
     return Study("shape", tuple(variants), claims, measure="few-shot")
 
 
-def position_training() -> Study:
-    """How the training changes what positions learn (Fig. 10)."""
-    base = POSITIONS.change(measures=("accuracy", "positions"))
-    changes: dict[str, dict[str, Any]] = {
-        "untrained": {"steps": 0},
-        "the base": {},
-        "steps, double": {"steps": 2 * base.steps},
-        "steps, four times": {"steps": 4 * base.steps},
-        **{f"rate x{times:g}": {"rate": times * base.rate} for times in RATES if times != 1},
-        "weight decay, 0": {"weight_decay": 0.0},
-        "weight decay, 0.3": {"weight_decay": 0.3},
-    }
-    variants = tuple(Variant(name, base.change(**fields)) for name, fields in changes.items())
-    return Study("position-training", variants, (), measure="nearness", points=False)
-
-
 def resolution() -> Study:
     """From a model of half the size, where shapes are still visible, and from one of the whole size."""
     high = POSITIONS.change({"position": {"kind": "learned", "init_std": INIT_STD}})
@@ -296,8 +279,8 @@ def initialization() -> Study:
 STUDIES = {
     study.name: study
     for study in (
-        positions(), position_training(), head(), optimizer(), shape(), resolution(), data_size(), compute(),
-        transfer(), attention(), inductive_bias(), initialization(), complexity(), speed(), sinusoids(),
+        positions(), head(), optimizer(), shape(), resolution(), data_size(), compute(),
+        transfer(), attention(), inductive_bias(), initialization(), complexity(), sinusoids(),
         heads(), key_size(), size(), regularization(),
     )
 }  # fmt: skip
