@@ -229,6 +229,32 @@ def test_the_mean_of_two_is_chosen_where_it_is_better() -> None:
     )
 
 
+def test_a_lucky_validation_part_does_not_decide() -> None:
+    """What is best on training images, answered by what was fitted without them, and on the validation images
+    together is ahead; a network, which has learned from the former, stands by what is most like it."""
+    data: Any = open_data("digits", DataConfig())
+    few = data.train.subset(np.arange(100))
+    truth = torch.tensor([1] * 50 + [0] * 50 + [1] * 5 + [0] * 5)
+    right = torch.where(truth == 1, 2.0, -2.0)
+    lucky, sound, network = right.clone(), right.clone(), right.clone()
+    lucky[:40] *= -1  # 60 of 100 training images, and 9 of 10 validation images
+    lucky[100] *= -1
+    sound[:20] *= -1  # 80, and 8
+    sound[100:102] *= -1
+    network[:100] = math.nan  # 10 of 10, elsewhere alike
+    problem = Problem("classification", 2)
+    table = Table(data._replace(train=few), problem, data.test, "validation", truth, before=100)
+    setting = NeighborsSetting(neighbors=1, task="classification", outputs=2)
+    for name, logits in (("lucky", lucky), ("sound", sound), ("network", network)):
+        method = None if name == "network" else Method(name=name, sees="pixels", setting=setting)
+        table.add([Part(name=name, words="", method=method)], torch.stack([-logits, logits], dim=1))
+    assert [each.trial.name for each in table.ranked()] == ["sound", "network", "lucky"]
+    scores = {each.trial.name: each.trial.score for each in table.candidates}
+    assert scores == pytest.approx({"sound": 88 / 110, "network": 69 / 110 + 0.1, "lucky": 69 / 110})
+    measured = {each.trial.name: each.trial.measured_on for each in table.candidates}
+    assert measured == {"sound": "cross-fitted", "network": "difference", "lucky": "cross-fitted"}
+
+
 def test_nothing_is_trained_where_nothing_is_left_to_gain(monkeypatch: pytest.MonkeyPatch) -> None:
     right, wrong = [1.0] * 5 + [-1.0] * 5, [1.0] * 10
     assert table_of(descriptor=right, network=wrong).is_solved

@@ -685,12 +685,12 @@ def images_to_learn(
     count = sum(map(len, parts))
     found: Learned | None = None
     for part in parts:
-        some = part
+        chosen = np.arange(len(part))
         if count > most:
-            some = part.subset(np.array(part.sample(max(most * len(part) // count, 1))))
-        read = shown(some, prepared)
-        truth, groups = some.targets.tensor(read.rows), some.together(read.rows)
-        one = Learned(read.pixels, read.rows, truth, groups, prepared, len(part))
+            chosen = np.array(part.sample(max(most * len(part) // count, 1)))
+        read = shown(part.subset(chosen) if count > most else part, prepared)
+        rows = chosen[read.rows]
+        one = Learned(read.pixels, rows, part.targets.tensor(rows), part.together(rows), prepared, len(part))
         found = one if found is None else found.and_others(one)
     assert found is not None
     return found

@@ -53,7 +53,7 @@ from vitreous.models.ensemble import (
     NetworkConfig,
     mean_answer,
 )
-from vitreous.models.model import Model
+from vitreous.models.model import Model, as_probabilities
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.results import percent
 from vitreous.tasks import task_named
@@ -73,7 +73,9 @@ class Trial:
 
     Attributes:
         score: by the measure of the task: accuracy, R2 or mean average precision.
-        measured_on: which images those are: "validation", or "cross-fitted".
+        measured_on: which images those are: "validation"; "cross-fitted", where the training part is among
+            them; or "difference": validation images, on which it differs from a cross-fitted candidate so
+            much.
         loss: the mean loss of its answers, which decides between equal scores.
         speed: images a second that it learned from; 0 where it did not learn by steps.
         words: its name in the catalog of languages; of a mean the names of both.
@@ -115,9 +117,17 @@ class Trial:
             "high": self.text(self.interval[1]),
             "count": self.count,
         }
-        line = said("{name}: {score} ({low} to {high}) of {count} images, cross-fitted", **numbers)
-        if self.measured_on == "validation":
-            line = said("{name}: {score} ({low} to {high}) of {count} validation images", **numbers)
+        match self.measured_on:
+            case "validation":
+                line = said("{name}: {score} ({low} to {high}) of {count} validation images", **numbers)
+            case "difference":
+                line = said(
+                    "{name}: {score} ({low} to {high}), by the difference from what is most like it on "
+                    "{count} validation images",
+                    **numbers,
+                )
+            case _:
+                line = said("{name}: {score} ({low} to {high}) of {count} images, cross-fitted", **numbers)
         return said("{line}, in {time}", line=line, time=said_time(self.seconds)) if self.seconds else line
 
 
@@ -178,10 +188,16 @@ class Frozen:
 class Table:
     """The candidates of a run, on the images that decide.
 
+    A validation part is small, and of many candidates the one that is ahead on it is often ahead by chance.
+    So methods without steps are compared on the training part as well, each of whose images they answer by
+    what was fitted without it. A network has learned from that part: it stands as far from the candidate
+    whose answers are most like its own as on the validation images that both answer (the difference
+    estimator of sampling theory), so that all scores are of the same images.
+
     Attributes:
-        images: the validation part; where that is small, the training part, whose images are answered by
-            what was fitted without them.
-        truth: what is known of them.
+        images: the validation part; where that is small, the training part.
+        before: so many training images are compared on as well, before those.
+        truth: what is known of all of them.
         content: a hash of the images, once it is asked for (`vitreous.tasks.kept_trials`).
         learned, others, frozen: what candidates see of the training part, and of the validation part where
             there is one; read when it is needed.
@@ -193,6 +209,7 @@ class Table:
     measured_on: str
     truth: Truth
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    before: int = 0
     candidates: list[Candidate] = field(default_factory=list)
     reference: Trial | None = None  # the answer that knows no image
     content: str = ""
@@ -203,11 +220,13 @@ class Table:
     @classmethod
     def of(cls, data: Splits, problem: Problem, device: torch.device) -> Table:
         """Return a table without candidates."""
-        images, measured_on = data.train, "cross-fitted"
-        if has_validation(data):
-            assert data.validation is not None
-            images, measured_on = data.validation, "validation"
-        return cls(data, problem, images, measured_on, images.targets.tensor(), device)
+        train, validation = data.train, data.validation
+        if validation is None or not has_validation(data):
+            return cls(data, problem, train, "cross-fitted", train.targets.tensor(), device)
+        truth, before = validation.targets.tensor(), 0
+        if len(train) <= MOST_FITTED:
+            truth, before = torch.cat([train.targets.tensor(), truth]), len(train)
+        return cls(data, problem, validation, "validation", truth, device, before)
 
     @property
     def held_out(self) -> bool:
@@ -220,7 +239,9 @@ class Table:
         return {each.trial.name for each in self.candidates}
 
     def add(self, parts: Sequence[Part], outputs: Outputs, *, seconds: float = 0, speed: float = 0) -> Trial:
-        """Measure a candidate, and return its row."""
+        """Measure a candidate, and return its row. outputs: to all images, or to `images` alone."""
+        if len(outputs) < len(self.truth):
+            outputs = torch.cat([torch.full((self.before, outputs.shape[1]), math.nan), outputs])
         trial = self.measured(
             [part.name for part in parts],
             outputs,
@@ -234,19 +255,42 @@ class Table:
 
     def measured(self, names: Sequence[str], outputs: Outputs, **more: Any) -> Trial:
         """Return the row of answers."""
-        known = ~outputs.isnan().any(dim=1)
-        found, truth, measures = outputs[known], self.truth[known], self.problem.measures
+        known, measures = answered(outputs), self.problem.measures
+        found, truth = outputs[known], self.truth[known]
         name = names[0] if len(names) == 1 else f"mean of {names[0]} and {names[1]}"
-        return Trial(
-            name,
-            measures.of(found, truth),
-            measures.interval(found, truth),
-            len(truth),
-            self.measured_on,
-            measures.score,
-            measures.loss(found, truth),
-            **more,
-        )
+        score, loss = measures.of(found, truth), measures.loss(found, truth)
+        low, high = measures.interval(found, truth)
+        measured_on = "cross-fitted" if self.before else self.measured_on
+        if self.before and not known[: self.before].any():
+            measured_on = "difference"
+            if like := self.most_like(outputs):
+                theirs, of = like.outputs[known], self.truth[known]
+                more_right = like.trial.score - measures.of(theirs, of)
+                score, low, high = (min(each + more_right, 1.0) for each in (score, low, high))
+                if measures.score != "r2":
+                    score, low, high = (max(each, 0.0) for each in (score, low, high))
+                loss += (like.trial.loss or 0.0) - measures.loss(theirs, of)
+        interval = Interval(low, high)
+        return Trial(name, score, interval, len(truth), measured_on, measures.score, loss, **more)
+
+    def most_like(self, outputs: Outputs) -> Candidate | None:
+        """Return the candidate without steps whose answers are most like others, to the images that have
+        both."""
+        found, least, meaning = None, math.inf, outputs_of_task(self.problem.task)
+        for each in self.candidates:
+            known = answered(outputs) & answered(each.outputs)
+            if each.learns or not known.any():
+                continue
+            mine, theirs = outputs[known], each.outputs[known]
+            if meaning != "number":
+                mine, theirs = as_probabilities(mine, meaning), as_probabilities(theirs, meaning)
+            if (difference := float((mine - theirs).square().mean())) < least:
+                found, least = each, difference
+        return found
+
+    def after(self, crossed: Outputs, asked: Outputs) -> Outputs:
+        """Return the answers that are compared, of those to the training part and to the validation part."""
+        return torch.cat([crossed, asked]) if self.before else asked
 
     def ranked(self) -> list[Candidate]:
         """Return the candidates, the best first."""
@@ -271,13 +315,18 @@ class Table:
     def lost(self, other: Candidate, to: Candidate) -> bool:
         """Return whether a candidate is below another one by more than chance explains: two standard errors
         of the difference of their answers to the same images."""
-        known = ~(other.outputs.isnan() | to.outputs.isnan()).any(dim=1)
+        known = answered(other.outputs) & answered(to.outputs)
         if self.problem.task != "classification":
             return other.trial.interval.high < to.trial.score
         truth = self.truth[known]
         right = [each.outputs[known].argmax(dim=1) == truth for each in (other, to)]
         lost, won = int((right[1] & ~right[0]).sum()), int((right[0] & ~right[1]).sum())
         return lost - won > 2 * (lost + won) ** 0.5
+
+
+def answered(outputs: Outputs) -> torch.Tensor:
+    """Return which images have an answer."""
+    return ~outputs.isnan().any(dim=1)
 
 
 def has_validation(data: Splits) -> bool:
@@ -306,14 +355,13 @@ def add_classical(table: Table, *, mirrored: bool, tell: Callable[[str], None]) 
     reading = time.monotonic() - began - sum(each.method.seconds for each in classical.methods)
     for fitted in classical.methods:
         method = fitted.method
-        if others is None:
-            outputs = scattered(fitted.answers, learned.rows, len(table.images))
-        else:
-            values = seen_by_classical(others.pixels, method.sees)
-            outputs = scattered(fitted.ask(values), others.rows, len(table.images))
+        outputs = scattered(fitted.answers, learned.rows, table.before or len(table.images))
+        if others is not None:
+            asked = fitted.ask(seen_by_classical(others.pixels, method.sees))
+            outputs = table.after(outputs, scattered(asked, others.rows, len(table.images)))
         part = Part(name=method.name, words=f"baselines.{method.name}", method=method)
         tell(table.add([part], outputs, seconds=reading + method.seconds).sentence())
-    name, outputs = without_images(learned.truth, table.problem, len(table.images))
+    name, outputs = without_images(learned.truth, table.problem, len(table.truth))
     table.reference = table.measured([name], outputs, words=(f"baselines.{name}",), init=(None,))
     tell(table.reference.sentence())
 
@@ -361,11 +409,12 @@ def add_frozen(
     for kind, fit in kinds:
         some = columns if kind == "svm" else None
         fitted = fit(f"{kind} on {name}", name, frozen.train.columns(some), truth, problem)
-        answers, rows = fitted.answers, frozen.rows
+        outputs = scattered(fitted.answers, frozen.rows, table.before or len(data.train))
         if table.held_out:
             assert frozen.other is not None
             assert frozen.other_rows is not None
-            answers, rows = fitted.ask(frozen.other.columns(some).values), frozen.other_rows
+            asked = fitted.ask(frozen.other.columns(some).values)
+            outputs = table.after(outputs, scattered(asked, frozen.other_rows, len(table.images)))
         part = Part(
             name=f"{kind} on {name}",
             words=f"candidates.{kind}",
@@ -374,7 +423,6 @@ def add_frozen(
             begun=begun,
             columns=some,
         )
-        outputs = scattered(answers, rows, len(table.images))
         tell(table.add([part], outputs, seconds=reading + fitted.method.seconds).sentence())
 
 

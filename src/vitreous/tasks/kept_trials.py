@@ -108,7 +108,7 @@ def content_of(table: Table) -> str:
     """Return a hash of the images that candidates learned from, and of those that decided."""
     if table.content:
         return table.content
-    digest = hashlib.blake2b(table.measured_on.encode(), digest_size=20)
+    digest = hashlib.blake2b(f"{table.measured_on} {table.before}".encode(), digest_size=20)
     parts: list[ImageDataset] = [table.data.train]
     if table.held_out:
         parts.append(table.images)

@@ -604,7 +604,8 @@ class Comparison:
         if world.first and table is not None:
             chosen = last_comparison(table, self.training, trained, options)
             if chosen is not None:
-                sentences.append(kept_sentence(table, chosen))
+                row = replace(chosen.trial, seconds=0.0).sentence()
+                sentences.append(said("the model is {row}", row=row))
                 alone = chosen.learns and len(chosen.parts) == 1
                 if not alone:
                     network: Any = trained.model
@@ -660,15 +661,3 @@ def last_comparison(
 def of_training(candidate: Candidate, training: Training) -> bool:
     """Return whether the network of a candidate is that of a training."""
     return all(part.method is not None or part.name == training.name for part in candidate.parts)
-
-
-def kept_sentence(table: Table, chosen: Candidate) -> str:
-    """Return a sentence about what became the model."""
-    numbers: dict[str, object] = {
-        "name": chosen.trial.title(),
-        "score": chosen.trial.text(chosen.trial.score),
-        "count": chosen.trial.count,
-    }
-    if table.held_out:
-        return said("the model is {name}: {score} of {count} validation images", **numbers)
-    return said("the model is {name}: {score} of {count} images, cross-fitted", **numbers)
