@@ -76,7 +76,7 @@ class Ordinal(Classification):
 
     name = "ordinal"
     config = OrdinalConfig
-    info = replace(Classification.info, noun="a classifier of grades", source="")
+    info = replace(Classification.info, noun="a classifier of grades", source="", compares=False)
 
     def choose(self, source: str, data: Any, settings: Any, *, recipe: str | None, init: str | None) -> Any:
         grades = data.train.classes

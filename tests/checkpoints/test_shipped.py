@@ -13,6 +13,7 @@ from PIL import Image
 
 import vitreous as vt
 from vitreous.addons.studies.formulas import draw_formula
+from vitreous.api.training import TRY, TrainRequest
 from vitreous.checkpoints import hub_encoders, installed_encoders
 from vitreous.checkpoints.files import read_json
 from vitreous.checkpoints.native_writing import save_native, write_json
@@ -20,7 +21,6 @@ from vitreous.checkpoints.runs import read_tree
 from vitreous.cli import run
 from vitreous.models.config import Origin
 from vitreous.tasks import task_named
-from vitreous.tasks.openness import TRY, is_open
 from vitreous.training.initial_model import starting_model
 
 CPU = torch.device("cpu")
@@ -143,12 +143,12 @@ def test_a_checkpoint_is_tried_beside_what_would_be_begun_with_otherwise(
 
 def test_what_cannot_be_tried_is_said(photos: str) -> None:
     classification, segmentation = task_named("classification"), task_named("segmentation")
-    assert is_open(classification, photos, {}, None, f"{TRY}runs/a")
-    assert not is_open(classification, photos, {}, None, "runs/a"), "as it was asked for"
+    assert TrainRequest(classification, photos, {}, init=f"{TRY}runs/a").is_open()
+    assert not TrainRequest(classification, photos, {}, init="runs/a").is_open(), "as it was asked for"
     with pytest.raises(vt.InputError, match="compares candidates, and `model` names one"):
-        is_open(classification, photos, {"model": {"depth": 2}}, None, f"{TRY}runs/a")
-    with pytest.raises(vt.InputError, match="candidates are compared for classification"):
-        is_open(segmentation, photos, {}, None, f"{TRY}runs/a")
+        TrainRequest(classification, photos, {"model": {"depth": 2}}, init=f"{TRY}runs/a").is_open()
+    with pytest.raises(vt.InputError, match="candidates are not compared for `task` segmentation"):
+        TrainRequest(segmentation, photos, {}, init=f"{TRY}runs/a").is_open()
 
 
 def test_the_encoder_of_this_package() -> None:

@@ -14,6 +14,7 @@ from PIL import Image
 
 import vitreous as vt
 from vitreous.api.inspection import across_folders, right_and_wrong
+from vitreous.api.training import TrainRequest
 from vitreous.checkpoints import hub_encoders
 from vitreous.cli.training import print_result
 from vitreous.data.config import DataConfig
@@ -35,7 +36,6 @@ from vitreous.results import duration
 from vitreous.tasks import task_named, trials
 from vitreous.tasks.candidates import Candidate, Part, Table, Trial, add_means
 from vitreous.tasks.course import below_baseline
-from vitreous.tasks.openness import is_open
 from vitreous.training.callbacks import Callback
 from vitreous.training.place import ON_CPU
 
@@ -285,14 +285,14 @@ def test_scores_of_numbers_and_of_labels() -> None:
 
 def test_what_is_asked_for_is_not_decided_by_the_data(tmp_path: Path) -> None:
     task = task_named("classification")
-    assert is_open(task, "photos", {}, None, None)
-    assert is_open(task, "photos", {"training": {"length": "3 minutes"}}, None, None)
-    assert not is_open(task, "photos", {"init": None}, None, None)
-    assert not is_open(task, "photos", {"model": {"depth": 2}}, None, None)
-    assert not is_open(task, "photos", {}, "deit", None)
-    assert not is_open(task, "digits", {}, None, None)
-    assert is_open(task_named("regression"), "photos", {}, None, None)
-    assert not is_open(task_named("segmentation"), "photos", {}, None, None)
+    assert TrainRequest(task, "photos", {}).is_open()
+    assert TrainRequest(task, "photos", {"training": {"length": "3 minutes"}}).is_open()
+    assert not TrainRequest(task, "photos", {"init": None}).is_open()
+    assert not TrainRequest(task, "photos", {"model": {"depth": 2}}).is_open()
+    assert not TrainRequest(task, "photos", {}, recipe="deit").is_open()
+    assert not TrainRequest(task, "digits", {}).is_open()
+    assert TrainRequest(task_named("regression"), "photos", {}).is_open()
+    assert not TrainRequest(task_named("segmentation"), "photos", {}).is_open()
 
 
 def test_images_are_mirrored_unless_they_point_somewhere(tmp_path: Path) -> None:
@@ -394,7 +394,7 @@ def test_a_model_below_its_baseline_is_said_before_its_numbers(capsys: pytest.Ca
 
     class Below:
         task, evaluation, seconds, waiting, train_count, parameters = "classification", None, 1.0, 0.0, 1, 1
-        bad, report, more, candidates = (), None, dict[str, Any](), ()
+        bad, report, extra, candidates = (), None, dict[str, Any](), ()
         run = type("Folder", (), {"path": Path("nowhere")})
         findings = tuple(
             below_baseline(

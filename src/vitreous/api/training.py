@@ -16,7 +16,6 @@ from vitreous.languages.terminal import said
 from vitreous.models.settings import set_leaf
 from vitreous.tasks import task_named
 from vitreous.tasks.forecast import Forecast, forecast
-from vitreous.tasks.openness import TRY, is_open
 from vitreous.tasks.task import AnyPlan, AnyTask, Tree
 from vitreous.tasks.training_run import with_run
 from vitreous.training.clock import Clock
@@ -30,6 +29,9 @@ if TYPE_CHECKING:
     from vitreous.tasks import trials
 else:  # only a run of which nothing else is asked tries candidates
     trials = LazyModule("vitreous.tasks.trials")
+
+
+TRY = "try:"  # before a checkpoint that --init names, which is compared with the others
 
 
 @with_options(TrainOptions)
@@ -126,10 +128,25 @@ class TrainRequest:
             **others,
         )
 
-    @property
     def is_open(self) -> bool:
-        """Whether nothing that it asks for says what is to be trained, so that candidates are compared."""
-        return is_open(self.task, self.source, self.settings, self.recipe, self.init)
+        """Whether candidates are compared: nothing says what is to be trained, or a checkpoint is to be
+        tried. Raises InputError: they cannot be."""
+        fixed = sorted({"model", "init", "recipe"} & self.settings.keys())
+        fixed = fixed or (["recipe"] if self.recipe else [])
+        if self.init is None or not self.init.startswith(TRY):
+            asked = fixed or self.init or self.source in (None, "digits")
+            return self.task.info.compares and not asked
+        if not self.task.info.compares:
+            raise InputError(
+                f"{Param('init')} {self.init}: candidates are not compared for {Param('task')} "
+                f"{self.task.name}: leave out {TRY}"
+            )
+        if fixed:
+            raise InputError(
+                f"{Param('init')} {self.init} compares candidates, and `{fixed[0]}` names one: leave one of "
+                "them out"
+            )
+        return True
 
 
 def settings_of(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -174,7 +191,7 @@ def start_training(request: TrainRequest) -> Run:
 
     def start(place: Place) -> AnyPlan:
         task, settings = request.task, request.settings
-        if request.is_open:
+        if request.is_open():
             plan = trials.plan_by_trials(
                 task.plan(request.source, settings),
                 settings,
@@ -210,7 +227,7 @@ def forecast_of(request: TrainRequest) -> Forecast:
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise InputError(f"{Param('dry_run')} times a single process: leave out torchrun")
     init, notes = request.init, list[str]()
-    if request.is_open:
+    if request.is_open():
         init = None if init is None else init.removeprefix(TRY)
         notes.append(said("candidates are compared first, within the same time: this is the training alone"))
     plan = request.task.plan(request.source, request.settings, recipe=request.recipe, init=init)

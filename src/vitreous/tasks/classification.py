@@ -79,6 +79,7 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
             "for every image, also for one that shows none of them.",
         ),
         source="digits",
+        compares=True,
         gives_probabilities=True,
         options={
             "train": TRAINING | {"recipe", "batch_size auto"},

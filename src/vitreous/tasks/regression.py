@@ -197,6 +197,7 @@ class Regression(ImageTask[RegressionConfig, Splits, Regressor]):
         targets="numbers",
         panels="regression",
         has_classes=False,
+        compares=True,
         options={
             "train": TRAINING | {"recipe"},
             "evaluate": READING | {"config", "tta"},
