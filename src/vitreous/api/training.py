@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
@@ -115,17 +115,21 @@ class TrainRequest:
         for name, value in ((Param("init"), init), (Param("recipe"), options.get("recipe"))):
             if value in ("", TRY):
                 raise InputError(f"{name} is empty: is a variable not set? Name one, or leave it out")
-        named = {each.name for each in fields(cls)} - {"task", "source", "settings", "evaluation"}
-        others = {name: options[name] for name in named - {"init", "out", "fit_memory"} if name in options}
         return cls(
             task,
             source,
             settings,
             init=init,
+            recipe=options.get("recipe"),
             out=None if out is None else Path(out),
+            offline=options.get("offline", False),
             fit_memory=options.get("batch_size") == "auto",
+            dry_run=options.get("dry_run", False),
+            device=options.get("device", "auto"),
+            callbacks=options.get("callbacks", ()),
+            progress=options.get("progress", True),
+            language=options.get("language"),
             evaluation=evaluation,
-            **others,
         )
 
     def is_open(self) -> bool:
