@@ -3,7 +3,7 @@
     python benchmarks/adapt.py --sets elpv tuxpaint emoji letters --minutes 1 --out results/adapt.json
 
 Sets and splits are those of `real_images.py`. `vitreous pretrain train/ --init ENCODER` decides by itself
-whether the adapted encoder is kept; the three probes of both encoders are of the test part. unlabeled: the
+whether the adapted encoder is kept; the three probes of both encoders are of the test set. unlabeled: the
 images are given as one heap, so that nothing but the images themselves can decide.
 """
 
@@ -30,7 +30,7 @@ SHOTS = 5
 
 
 def probes(encoder: Any, data: Path) -> dict[str, float]:
-    """Return the accuracies of an encoder's features on the test part, in percent."""
+    """Return the accuracies of an encoder's features on the test set, in percent."""
     splits = open_data(str(data), DataConfig(validation_fraction=0.0))
     assert splits.test is not None
     learned, asked = (cached_features(encoder, part) for part in (splits.train, splits.test))

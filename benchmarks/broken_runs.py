@@ -4,7 +4,7 @@
         [--out benchmarks/results/doctor.json]
 
 Every run is trained by `vitreous.train` with the settings that it chooses itself, but for a smaller model,
-the number of epochs, a validation part, and the one thing that is broken. A run is named after what is broken
+the number of epochs, a validation set, and the one thing that is broken. A run is named after what is broken
 or, of a good one, after its images. For each broken run the table has the finding that it should begin with
 and what `doctor` said; about a good run `doctor` should say nothing. Another seed is other images, another
 split and other weights. Rows that the JSON file has are not computed again unless they are named, and runs

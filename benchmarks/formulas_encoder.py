@@ -7,7 +7,7 @@
 Each way learns from the same few images of each class for as long: `--seconds` of processor time on one
 thread. "scratch" is the model and recipe that `vitreous train` chooses for these images, "fine-tuned" those
 that it chooses with `--init`, "cnn" the six convolutions of `from_scratch.py`. The made sets
-have 24 classes and validation looks that training never shows; the digits are real, and their test part is
+have 24 classes and validation looks that training never shows; the digits are real, and their test set is
 the usual one. `letters` and `shapes` are for tuning. Rows that the file has are not computed again.
 `--frozen 64 128` probes the frozen features at these sizes instead of training anything.
 

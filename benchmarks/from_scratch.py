@@ -40,7 +40,7 @@ from vitreous.training.trainer import Trainer
 
 CORES = 2
 CNN_RATE = 2e-3  # not tuned
-FITTED = 600  # images of the training part, on which the accuracy is measured, too
+FITTED = 600  # images of the training set, on which the accuracy is measured, too
 
 
 class SmallCNN(nn.Module):

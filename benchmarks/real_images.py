@@ -291,7 +291,7 @@ def different(items: Items) -> list[tuple[Path, str]]:
 def make_grouped_folders(name: str, number: int, folder: Path, commit: str) -> Path:
     """Return the folder with train/ and test/ of a set, whose groups are drawn from a commit and the number
     of the split. Groups are taken while their class, or of elpv the whole set, has no more than a quarter of
-    its images in the test part."""
+    its images in the test set."""
     if name == "mnist":
         return make_folders(name, 0, folder)
     folder = folder.absolute()

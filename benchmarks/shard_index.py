@@ -4,7 +4,7 @@
 
 The index is made up and written into an empty cache as `vitreous` itself would write it; the shards are empty
 files. A fresh process then opens the data as `vitreous train` does, and takes the first batches of an epoch's
-order and some from its middle. The same again with shards that have no validation part of their own, of which
+order and some from its middle. The same again with shards that have no validation set of their own, of which
 a part is held out by the hashes of the names: the first time, and when that is stored beside the index. The
 time of making an index is measured with real shards.
 """

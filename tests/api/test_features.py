@@ -154,7 +154,7 @@ def test_int8_of_a_pre_trained_encoder_is_calibrated_on_its_own_data(tmp_path: P
     shown = {"model": model.config, "preprocessing": model.preprocessing}
     made = Run.create(tmp_path / "run", MAERunConfig(source=str(photos), **shown))
     made.save_model(model)
-    with pytest.raises(vt.InputError, match="trained without a validation part"):
+    with pytest.raises(vt.InputError, match="trained without a validation set"):
         vt.export(made.path, tmp_path / "encoder.onnx", precision="int8", progress=False)
 
 

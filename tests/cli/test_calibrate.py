@@ -23,7 +23,7 @@ def validated(workplace):
 
 @pytest.fixture
 def run(command, validated):
-    """A run on the digits with a validation part."""
+    """A run on the digits with a validation set."""
     if not validated.exists():
         done = command("train", "--set", "data.validation_fraction=0.1", "--out", validated, *TINY)
         assert done.code == 0, done.err
@@ -73,14 +73,14 @@ def test_a_run_is_calibrated_again(run, command, workplace):
     out = workplace / "calibrated-elsewhere"
     told = json.loads(command("calibrate", run, "--out", out, "--json").out)
     assert told["count"] > 100
-    assert told["part"] == "validation part"
+    assert told["part"] == "validation set"
     assert told["temperature"] == pytest.approx(before, rel=1e-3)
     assert vt.load(out).temperature == told["temperature"]
     assert vt.load(run).temperature == before
     assert "nothing is overwritten" in command("calibrate", run, "--out", out).err
     done = command("calibrate", run)
     assert (
-        "validation part, and training images as far as they agree\nexpected calibration error there:"
+        "validation set, and training images as far as they agree\nexpected calibration error there:"
         in done.out
     )
 
@@ -106,12 +106,12 @@ def test_what_is_calibrated_in_its_place(run, command, monkeypatch):
 def test_without_a_validation_part(command, workplace):
     out = workplace / "runs" / "unvalidated"
     done = command("train", "--set", "evaluation.calibrate=true", "--out", out, *TINY)
-    assert "calibration: none, since there is no validation part" in done.err
+    assert "calibration: none, since there is no validation set" in done.err
     assert "uncalibrated_error" not in json.loads(done.out)["metrics"]
     assert vt.load(out).temperature == 1
     refused = command("calibrate", out)
     assert refused.code == 2
-    assert "was trained without a validation part" in refused.err
+    assert "was trained without a validation set" in refused.err
     refused = command("calibrate", out, "--set", "data.validation_fraction=0.1")
     assert refused.code == 2
     assert "data.validation_fraction" in refused.err

@@ -321,7 +321,7 @@ def test_enough_images_leave_some_for_validation_by_themselves(count, expected):
     train, validation, test = split(images, DataConfig())
     found = 0 if validation is None else len(validation)
     assert expected / 2 <= found <= 1.5 * expected
-    # The test part is that of a split without validation.
+    # The test set is that of a split without validation.
     _, _, same = split(images, DataConfig(validation_fraction=0.0))
     assert [test.key(i) for i in range(len(test))] == [same.key(i) for i in range(len(same))]
     assert len(train) + found + len(test) == 2 * count

@@ -1,4 +1,4 @@
-"""A temperature that is fitted on a validation part, and what uses it."""
+"""A temperature that is fitted on a validation set, and what uses it."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ def test_a_split_that_was_cut_from_a_sorted_list() -> None:
     findings = {f.kind: f for f in data_findings(split([0, 0, 1, 1, 2, 2] * 4, [3] * 6))}
     assert set(findings) == {"split", "few"}
     finding = findings["split"]
-    assert "100.0% of the test part" in finding.problem
+    assert "100.0% of the test set" in finding.problem
     assert "never trained on: d" in finding.problem
 
 

@@ -158,7 +158,7 @@ def test_the_best_model_is_the_result_if_asked_for(
     for name, weight in trained.model.named_parameters():
         assert torch.equal(weight, best[f"average/{name}"])
     assert run.states.steps()[-1] == steps[-1]
-    with pytest.raises(InputError, match="needs a validation part: set"):
+    with pytest.raises(InputError, match="needs a validation set: set"):
         fit(plan_of_run(Run.create(tmp_path / "none", config), splits))
 
 

@@ -149,7 +149,7 @@ def export(
             add-on; by default the model's name with .onnx.
         format: onnx, torch, safetensors, or that of an add-on, if the name of the file does not say.
         precision: fp32, or another that the format has: a wrong one is answered with the list.
-        data: images to calibrate a lower precision on; by default the run's validation part.
+        data: images to calibrate a lower precision on; by default the run's validation set.
         with_preprocessing: include the preprocessing: the program takes pixels, uint8 (B, H, W, C) of any
             size, and gives probabilities.
         image_size: pixels of the images that the model takes: 384, or (height, width); by default its own.
@@ -174,7 +174,7 @@ def export(
         )
     opened: Any = resolve_model(model, **fields)  # what cannot be exported is refused there
     samples: Sequence[Any] = ()
-    if calibrated:  # on images of DATA, or of a run's validation part
+    if calibrated:  # on images of DATA, or of a run's validation set
         task: Any = task_or_classification(opened)
         source = None if data is None else data_source(data, task.info.targets)
         held = task.to_calibrate(model_name(model), opened, source, {})

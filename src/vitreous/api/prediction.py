@@ -67,7 +67,7 @@ def predict(
         top: number of labels for each image, most probable first; by default 5.
         threshold: name all labels that are as probable as well, `labels`: several where an image can have
             several, or none where the model is unsure. {"cat": 0.3}: of some labels, 0.5 for the others.
-            "best": of each label the one with the largest F1 on the validation part.
+            "best": of each label the one with the largest F1 on the validation set.
         tta: test-time augmentation: the mean answer to an image, its corners and, if the model was trained
             with them, mirror images; five or ten times the work.
         out: where to write the answers: a new .csv, .jsonl or .parquet file, which gets a row for each image

@@ -95,7 +95,7 @@ class ExportOptions(TypedDict, total=False):
     precision: Annotated[Precision, Parameter(help="fp32, or another that the format has [default: fp32]")]
     data: Annotated[
         Text,
-        Parameter(help="images to calibrate a lower precision on; by default the run's validation part"),
+        Parameter(help="images to calibrate a lower precision on; by default the run's validation set"),
     ]
     with_preprocessing: Annotated[
         bool,

@@ -27,7 +27,7 @@ from vitreous.outside import local_path, looks
 
 IMBALANCE = 10  # times as many images in the largest class as in the smallest
 FEW = 10  # images of a class
-OTHER_CLASSES = 0.4  # of the held-out part, in classes that the training part shows less often
+OTHER_CLASSES = 0.4  # of the held-out part, in classes that the training set shows less often
 LEAKED = 0.005  # of the held-out images
 SMALL = 32  # pixels of the shorter side: smaller images that look alike need not be copies
 TINY = 0.25  # of the median shorter side

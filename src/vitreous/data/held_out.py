@@ -53,7 +53,7 @@ from vitreous.languages.terminal import said
 from vitreous.outside import read_regular, same_name
 from vitreous.whole_files import made_by_one, whole, write_csv
 
-VALIDATED = 300  # images of an automatic validation part
+VALIDATED = 300  # images of an automatic validation set
 ENOUGH_TO_VALIDATE = 200, 10  # images, in all and of a class; of fewer each is needed for training
 MOST_HELD_OUT = 2000  # texts: writing them takes long
 # The names that parts may have, and what they are called here.
@@ -96,7 +96,7 @@ def with_own_parts(
         own["test"], own["validation"] = named["test"], named["val"]
         if config.validation_fraction not in ("auto", 0):
             raise InputError(
-                f"{where} has a validation part, so data.validation_fraction={config.validation_fraction} "
+                f"{where} has a validation set, so data.validation_fraction={config.validation_fraction} "
                 "has no effect: leave it out"
             )
     fraction = 0.0 if "validation" in own else validation_fraction(config, len(train), len(train.classes))

@@ -1,4 +1,4 @@
-"""Calibration: a temperature, fitted on the validation part, by which the logits are divided (Guo et al.,
+"""Calibration: a temperature, fitted on the validation set, by which the logits are divided (Guo et al.,
 arXiv 1706.04599). It becomes part of the weights of the head; no class changes its rank. The thresholds of
 several labels are chosen on the same part, too, and are a file beside the weights."""
 
@@ -201,5 +201,5 @@ def read_thresholds(folder: Path | None, model: str) -> dict[str, float]:
             return dict(found["thresholds"])
     raise InputError(
         f"no thresholds were chosen for {model}: that is done with several labels for an image by training "
-        f"with a validation part, or by vitreous calibrate; or give a number, as {Param('threshold')} 0.5"
+        f"with a validation set, or by vitreous calibrate; or give a number, as {Param('threshold')} 0.5"
     )

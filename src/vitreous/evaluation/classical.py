@@ -699,12 +699,12 @@ def images_to_learn(
 def fit_classical(
     splits: Splits, problem: Problem | None = None, *, mirrored: bool = False, everything: bool = True
 ) -> Classical:
-    """Fit the methods that suit the images of the training part, and of the validation part where there is
+    """Fit the methods that suit the images of the training set, and of the validation set where there is
     one: they need none, as cross-fitting chooses their settings. Raises InputError: no image can be read.
 
     Args:
         mirrored: whether mirror images may be learned from, too.
-        everything: whether the validation part is learned from.
+        everything: whether the validation set is learned from.
     """
     problem = problem or Problem("classification", len(splits.train.classes))
     parts = [splits.train]

@@ -301,9 +301,9 @@ def summary(accuracies: Sequence[float]) -> FewShot:
 
 
 def fewshot_measure(splits: Splits) -> Callable[..., Mapping[str, float]]:
-    """Return what measures the closed-form accuracy on the validation part while a model learns, from the
+    """Return what measures the closed-form accuracy on the validation set while a model learns, from the
     same few training images, given the model and a `Batching`; of several processes the first one has the
-    result. Raises InputError: there is no validation part, or an image may have several labels."""
+    result. Raises InputError: there is no validation set, or an image may have several labels."""
     validating = splits.validation
     if validating is None:
         raise InputError("evaluation.fewshot needs held-out images: set data.validation_fraction=0.1")
@@ -326,7 +326,7 @@ def fewshot_measure(splits: Splits) -> Callable[..., Mapping[str, float]]:
 
 def knn_measure(train: ImageDataset, held_out: ImageDataset) -> Callable[..., Mapping[str, float]]:
     """Return what measures, as that of `fewshot_measure`, the accuracy of nearest neighbors: always of the
-    same images, at most `BANK` of the training part, which vote, and as many held-out ones."""
+    same images, at most `BANK` of the training set, which vote, and as many held-out ones."""
     voting = Subset(train, np.array(train.sample(min(BANK, len(train)))))
     asked = Subset(held_out, np.array(held_out.sample(min(BANK, len(held_out)))))
 

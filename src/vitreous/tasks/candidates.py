@@ -62,7 +62,7 @@ from vitreous.training.config import RunConfig
 from vitreous.training.initial_model import starting_model
 from vitreous.training.settings import validated
 
-# Validation images, from which on they decide; with fewer, folds of the training part do. Of two methods that
+# Validation images, from which on they decide; with fewer, folds of the training set do. Of two methods that
 # differ on a fifth of 100 images, one is ahead of the other by 4.5 points by chance alone; of 30, by 8.
 FEWEST = 100
 
@@ -73,7 +73,7 @@ class Trial:
 
     Attributes:
         score: by the measure of the task: accuracy, R2 or mean average precision.
-        measured_on: which images those are: "validation"; "cross-fitted", where the training part is among
+        measured_on: which images those are: "validation"; "cross-fitted", where the training set is among
             them; or "difference": validation images, on which it differs from a cross-fitted candidate so
             much.
         loss: the mean loss of its answers, which decides between equal scores.
@@ -174,7 +174,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Frozen:
-    """An encoder as it is, and what it gives of the training part, and of the validation part where there is
+    """An encoder as it is, and what it gives of the training set, and of the validation set where there is
     one: of the images that could be read."""
 
     model: Model
@@ -188,18 +188,18 @@ class Frozen:
 class Table:
     """The candidates of a run, on the images that decide.
 
-    A validation part is small, and of many candidates the one that is ahead on it is often ahead by chance.
-    So methods without steps are compared on the training part as well, each of whose images they answer by
+    A validation set is small, and of many candidates the one that is ahead on it is often ahead by chance.
+    So methods without steps are compared on the training set as well, each of whose images they answer by
     what was fitted without it. A network has learned from that part: it stands as far from the candidate
     whose answers are most like its own as on the validation images that both answer (the difference
     estimator of sampling theory), so that all scores are of the same images.
 
     Attributes:
-        images: the validation part; where that is small, the training part.
+        images: the validation set; where that is small, the training set.
         before: so many training images are compared on as well, before those.
         truth: what is known of all of them.
         content: a hash of the images, once it is asked for (`vitreous.tasks.kept_trials`).
-        learned, others, frozen: what candidates see of the training part, and of the validation part where
+        learned, others, frozen: what candidates see of the training set, and of the validation set where
             there is one; read when it is needed.
     """
 
@@ -289,7 +289,7 @@ class Table:
         return found
 
     def after(self, crossed: Outputs, asked: Outputs) -> Outputs:
-        """Return the answers that are compared, of those to the training part and to the validation part."""
+        """Return the answers that are compared, of those to the training set and to the validation set."""
         return torch.cat([crossed, asked]) if self.before else asked
 
     def ranked(self) -> list[Candidate]:
@@ -367,7 +367,7 @@ def add_classical(table: Table, *, mirrored: bool, tell: Callable[[str], None]) 
 
 
 def read_others(table: Table, prepared: Preprocessing) -> Learned | None:
-    """Read the validation part as classical methods see it, where there is one: it decides, or is learned
+    """Read the validation set as classical methods see it, where there is one: it decides, or is learned
     from at the end."""
     if validation := table.data.validation:
         table.others = images_to_learn([validation], prepared, most=len(validation))

@@ -203,7 +203,7 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
         return dict(zip(("validation_loss", "validation_accuracy"), means, strict=True))
 
     def calibrate(self, trained: Trained[RunConfig, Splits], **options: Unpack[Batching]) -> str | None:
-        """Calibrate the probabilities of a trained model on the validation part, and save it again. Return a
+        """Calibrate the probabilities of a trained model on the validation set, and save it again. Return a
         sentence about it; None where it is not asked for."""
         validation, asked, after = trained.data.validation, trained.run.config.evaluation, None
         answerer = trained.model
@@ -227,7 +227,7 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
             scale_head(answerer, asked.calibrate)
         else:
             return said(
-                "calibration: none, since there is no validation part: set data.validation_fraction=0.1"
+                "calibration: none, since there is no validation set: set data.validation_fraction=0.1"
             )
         if options["world"].first:
             trained.run.save_model(answerer)
@@ -236,7 +236,7 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
         if after is None:
             return said(
                 "calibration: temperature {temperature:.3g}, set by evaluation.calibrate, since there is "
-                "no validation part",
+                "no validation set",
                 temperature=answerer.temperature,
             )
         return said(

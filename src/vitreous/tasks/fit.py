@@ -78,7 +78,7 @@ def fit(
     validate = validate or task.validation(config, data, world)
     if not validate and training.recorded.early_stopping:
         raise InputError(
-            "training.records.early_stopping needs a validation part: set data.validation_fraction=0.1"
+            "training.records.early_stopping needs a validation set: set data.validation_fraction=0.1"
         )
 
     with ExitStack() as stack:

@@ -227,7 +227,7 @@ class ImageTask(Task[ImageConfigT, ImagesT, ModelT]):
         return model
 
     def validation(self, config: ImageConfigT, data: ImagesT, world: World = ALONE) -> Measure | None:
-        """Return what measures the model on the validation part, in the precision of the training."""
+        """Return what measures the model on the validation set, in the precision of the training."""
         images, size = self.validation_images(data), config.training.computed.evaluation_batch_size
         more = self.validation_measures(config, data)
         if not images:
@@ -269,7 +269,7 @@ class ImageTask(Task[ImageConfigT, ImagesT, ModelT]):
 
     def open_held_out(self, spec: str, answerer: ModelT, data: str | None, settings: Tree) -> HeldOut:
         """Return the held-out part: of data that a run learned from, split as they were then; of other data
-        the test part where they have one of their own, and everything where they have none.
+        the test set where they have one of their own, and everything where they have none.
 
         Args:
             settings: a tree; only `data` may be set.
@@ -281,7 +281,7 @@ class ImageTask(Task[ImageConfigT, ImagesT, ModelT]):
         if parts.test is not None:
             part, examples = "held-out part", parts.test
         elif parts.validation is not None:
-            part, examples = "validation part", parts.validation
+            part, examples = "validation set", parts.validation
         elif learned:
             raise InputError(f"{spec} was trained on all of {source}: name other data to evaluate it on")
         else:
@@ -297,9 +297,9 @@ class ImageTask(Task[ImageConfigT, ImagesT, ModelT]):
         return HeldOut(source, part, examples)
 
     def to_calibrate(self, spec: str, answerer: ModelT, data: str | None, settings: Tree) -> HeldOut:
-        """Return what a model is calibrated on: the validation part of data that it learned from; of other
-        data everything but a test part, without the images that it learned from. Raises InputError: as
-        `held_out`, or there is no validation part."""
+        """Return what a model is calibrated on: the validation set of data that it learned from; of other
+        data everything but a test set, without the images that it learned from. Raises InputError: as
+        `held_out`, or there is no validation set."""
         source, learned, split, parts = self.parts_for(spec, answerer, data, settings)
         if learned and (drawn := DRAWN & settings.get("data", {}).keys()):
             raise InputError(
@@ -307,13 +307,13 @@ class ImageTask(Task[ImageConfigT, ImagesT, ModelT]):
             )
         if learned and parts.validation is None:
             raise InputError(
-                f"{spec} was trained without a validation part: name images that it did not learn from, or "
+                f"{spec} was trained without a validation set: name images that it did not learn from, or "
                 f"train it again with {Param('settings')} data.validation_fraction=0.1"
             )
         if parts.validation is not None:
-            part, examples = "validation part", parts.validation
+            part, examples = "validation set", parts.validation
         else:
-            part, examples = "all of it" if parts.test is None else "training part", parts.train
+            part, examples = "all of it" if parts.test is None else "training set", parts.train
         if split and not learned and examples.listed:
             examples = unseen_images(examples, split)
         return HeldOut(source, part, examples, parts.train if learned else None)

@@ -35,7 +35,7 @@ LONG = 100  # epochs, from which on an image is seen so often that mixing pays
 SMALL = 48  # pixels of the shorter side, below which images are shown at 32x32
 
 # Mixup and label smoothing make the probabilities of the bundled digits too low. Fitted on 142 images of the
-# training part after training on the others, so that no image is missing for it in the demo.
+# training set after training on the others, so that no image is missing for it in the demo.
 DIGITS_TEMPERATURE = 0.59
 
 SMALL_ENCODER = 4_000_000  # weights, below which fine-tuning takes as long as training from scratch

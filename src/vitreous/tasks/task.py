@@ -260,7 +260,7 @@ class Task(ABC, Generic[ConfigT, DataT, AnswererT]):
 
     def validation(self, config: ConfigT, data: DataT, world: World = ALONE) -> Measure | None:
         """Return what measures the model while it learns, called by all processes of `world` together; None
-        without a validation part."""
+        without a validation set."""
         return None
 
     def save(self, run: Run[ConfigT], result: nn.Module, material: Material) -> None:

@@ -406,8 +406,8 @@ class Trials:
         return Training(f"fine-tuned {name}", "tuned", name, base)
 
     def train_briefly(self, training: Training, data: Splits) -> None:
-        """Train a network for a short time, and add what it answers: to the validation part, or where that is
-        small to folds of the training part, each by one that has not seen it."""
+        """Train a network for a short time, and add what it answers: to the validation set, or where that is
+        small to folds of the training set, each by one that has not seen it."""
         began = self.clock.seconds
         table = self.table
         planned = self.task.plan(data, self.settings, init=training.init, base=training.settings)
@@ -543,7 +543,7 @@ def shortened(config: RunConfig, share: float) -> RunConfig:
 def trained_answers(
     task: AnyTask, config: RunConfig, data: Splits, device: torch.device
 ) -> tuple[Outputs, float]:
-    """Train in a folder that is removed, and return what the network answers to the validation part, and how
+    """Train in a folder that is removed, and return what the network answers to the validation set, and how
     many images a second it learned from. Where the loss does not stay finite, all answers are zeros."""
     assert data.validation is not None
     images = len(data.train)

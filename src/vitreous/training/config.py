@@ -310,7 +310,7 @@ class TrainingConfig(Config):
 
     length: Annotated[str, AfterValidator(check_length)] = setting(
         "60 epochs",
-        "epochs (passes over the training part, also parts of one), steps (0: the model stays what it begins "
+        "epochs (passes over the training set, also parts of one), steps (0: the model stays what it begins "
         "with), or minutes from the command to its report, over all sessions; 90 epochs in 20 minutes: "
         "whichever is shorter",
     )
@@ -410,7 +410,7 @@ class TrainingConfig(Config):
 class EvaluationConfig(Config):
     """When and how the model is measured on images that it does not learn from."""
 
-    every_epochs: Positive = setting(1, "on the validation part, where there is one")
+    every_epochs: Positive = setting(1, "on the validation set, where there is one")
     fewshot: bool = setting(False, "few-shot accuracy of the features there, too")
     calibrate: bool | Annotated[float, Field(gt=0)] = setting(
         True, "fit a temperature of the probabilities there; a number: the temperature without such a part"

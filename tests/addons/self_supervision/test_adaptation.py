@@ -95,7 +95,7 @@ def test_better_is_more_than_chance():
 
 
 def test_features_that_tell_classes_apart_have_more_neighbors_of_their_own(patterns):
-    """Without a validation part each training image is asked about, and is not its own neighbor."""
+    """Without a validation set each training image is asked about, and is not its own neighbor."""
     data = open_data(str(patterns), DataConfig(validation_fraction=0.0))
     measure = feature_measure(data)
 

@@ -43,7 +43,7 @@ def optimize(
 
     Args:
         model: a run, or a folder of weights in the native format.
-        data: images that the model did not learn from; by default the validation part of the run's data.
+        data: images that the model did not learn from; by default the validation set of the run's data.
         budget: accuracy that may be lost: 0.003 is 0.3%.
         engines: eager, compiled, onnx, openvino; by default those that are installed, and on a CPU without
             compiled, which takes minutes.

@@ -137,7 +137,7 @@ def legend_of(root: Path) -> Legend | None:
 
 
 def layout(root: Path) -> dict[str, tuple[Path, Path]]:
-    """(images, masks) of each part; "all" where there are no parts. Validation parts are named "val"."""
+    """(images, masks) of each part; "all" where there are no parts. Validation sets are named "val"."""
     parts = {}
     for name, part in PARTS.items():
         for pattern in (f"{name}/{{}}", f"{{}}/{name}"):

@@ -53,7 +53,7 @@ class FormulaImages(ImageDataset):
 
 
 def open_formulas(rest: str, config: DataConfig) -> Parts:
-    """Open what is written after `formulas:`. Two more images of each class are the test part."""
+    """Open what is written after `formulas:`. Two more images of each class are the test set."""
     match = re.fullmatch(r"(\d+)x(\d+)@(\d+)", rest)
     if not match or int(match[1]) < 2 or int(match[2]) < 1 or int(match[3]) < 16:
         raise InputError(f"formulas:{rest} is not a dataset of formulas: write {FORM}")

@@ -254,7 +254,7 @@ def column_labels(
     classes: tuple[str, ...] = (),
 ) -> Targets:
     """Return the targets of a column of class numbers, words, or numbers to predict; of images that
-    need no labels, of one class where these are not classes. classes: those of the training part, where this
+    need no labels, of one class where these are not classes. classes: those of the training set, where this
     is another one."""
 
     def read() -> Targets:

@@ -56,7 +56,7 @@ def classes_if_any(
     read: Callable[[], Targets], count: int, kind: TargetKind, known: tuple[str, ...] = ()
 ) -> Targets:
     """Return the targets that `read` returns; where the images need no labels and these are not classes, one
-    class for all `count` images. known: the classes of the training part, in another one."""
+    class for all `count` images. known: the classes of the training set, in another one."""
     try:
         return read()
     except InputError:

@@ -84,7 +84,7 @@ def open_objects(data: object, config: DataConfig, kind: TargetKind) -> Parts:
 
 
 def read_objects(data: object, kind: TargetKind, classes: tuple[str, ...] | None = None) -> ObjectImages:
-    """Return one part. classes: those of the training part, where this is another one."""
+    """Return one part. classes: those of the training set, where this is another one."""
     name = type(data).__name__
     images: Indexed
     labels: Sequence[object]

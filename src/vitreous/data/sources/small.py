@@ -27,7 +27,7 @@ from vitreous.outside import read_regular, read_text
 
 def open_digits(config: DataConfig) -> Parts:
     """(train, validation, test): scikit-learn's own stratified split, so that others can repeat it. By
-    default there is no validation part: each of so few images counts."""
+    default there is no validation set: each of so few images counts."""
     config = without_validation(config)
     require_packages("sklearn", extra="train", what="digits")
     from sklearn.datasets import load_digits
@@ -45,7 +45,7 @@ def open_digits(config: DataConfig) -> Parts:
 
 
 def without_validation(config: DataConfig) -> DataConfig:
-    """Return the configuration without a validation part, unless one is asked for."""
+    """Return the configuration without a validation set, unless one is asked for."""
     asked = config.validation_fraction != "auto"
     return config if asked else config.model_copy(update={"validation_fraction": 0.0})
 
@@ -108,7 +108,7 @@ class CifarFiles(NamedTuple):
     """How one of the two datasets is stored. labels: bytes before each image, of which the last counts."""
 
     folder: str  # that the archive unpacks to
-    parts: tuple[str, ...]  # the last one is the test part
+    parts: tuple[str, ...]  # the last one is the test set
     pickled: str  # a file of the "python version"
     names: str
     classes: int

@@ -48,7 +48,7 @@ class FeatureMeasure(NamedTuple):
 
 
 def feature_measure(data: Splits) -> FeatureMeasure:
-    """Return what compares features on the images of these data, never on their test part."""
+    """Return what compares features on the images of these data, never on their test set."""
     train, validation = data.train, data.validation
     asked = validation if validation is not None and len(validation) >= FEWEST else None
     if isinstance(train.targets, ClassTargets) and len(train.classes) > 1:

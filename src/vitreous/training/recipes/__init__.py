@@ -67,7 +67,7 @@ class Recipe(NamedTuple, Generic[RecipeT]):
         Args:
             name: of the model that is trained instead of the recipe's, with its dropout and pooling.
             encoder: the configuration of the checkpoint that is fine-tuned.
-            images: in the training part.
+            images: in the training set.
             size: (H, W) of an image of the data.
         """
         chosen: list[Tree] = []
