@@ -13,7 +13,16 @@ import vitreous as vt
 from vitreous.data.dataset import LabelTargets
 from vitreous.errors import InputError
 from vitreous.evaluation import calibration
-from vitreous.evaluation.calibration import calibrate_model, fit_temperature, scale_head
+from vitreous.evaluation.calibration import (
+    calibrate_model,
+    fit_temperature,
+    helps,
+    least,
+    read_thresholds,
+    scale_head,
+    write_best_thresholds,
+    write_thresholds,
+)
 from vitreous.evaluation.classification import evaluate
 from vitreous.evaluation.scores import calibrate as calibration_error
 
@@ -68,6 +77,31 @@ def test_images_that_are_known_by_heart_change_little():
         assert fit_temperature(logits[:count], targets[:count], by_heart) == pytest.approx(own, rel=0.2)
 
 
+def test_a_temperature_that_images_by_chance_ask_for_does_not_help():
+    """Labels that say nothing of the logits: on each fifth the temperature of the others is judged."""
+    logits, targets = shy(400, 3.0)
+    assert helps(logits, targets)
+    few = torch.tensor([[2.0, 0.0], [2.0, 0.0], [2.0, 0.0], [2.0, 0.0], [0.0, 2.0]]).repeat(2, 1)
+    wrong = torch.tensor([0, 0, 0, 0, 0, 0, 0, 0, 0, 1])
+    assert fit_temperature(few, wrong) != pytest.approx(1.0, rel=0.05)
+    assert not helps(few, wrong)
+
+
+def test_the_search_reaches_the_ends():
+    assert least(lambda scale: scale) == pytest.approx(1 / calibration.SEARCHED[1], rel=1e-4)
+    assert least(lambda scale: -scale) == pytest.approx(1 / calibration.SEARCHED[0], rel=1e-4)
+
+
+def test_thresholds_are_of_the_weights_that_they_were_chosen_for(tmp_path):
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
+    targets, probabilities = np.array([[1.0], [0.0]]), np.array([[0.8], [0.4]])
+    assert write_best_thresholds(tmp_path, ["cat"], targets, probabilities) == {"cat": pytest.approx(0.6)}
+    assert read_thresholds(tmp_path, "run") == {"cat": pytest.approx(0.6)}
+    (tmp_path / "model.safetensors").write_bytes(b"others")
+    with pytest.raises(InputError, match="no thresholds were chosen for run"):
+        read_thresholds(tmp_path, "run")
+
+
 @pytest.fixture
 def model(make_model):
     return make_model().eval()
@@ -91,7 +125,7 @@ def test_every_class_keeps_its_rank_and_the_model_its_temperature(images, model,
     assert evaluation.uncalibrated_error == pytest.approx(evaluate(again, images).calibration.ece, abs=1e-5)
 
 
-def test_of_many_logits_some_are_enough(images, model, monkeypatch):
+def test_of_many_logits_some_are_enough(images, model, monkeypatch, tmp_path):
     """Evenly spread; and in parts, as many as are handled in double precision together."""
     exact = fit_temperature(*shy(4000, 2.0))
     monkeypatch.setattr(calibration, "IN_DOUBLE", 999)
@@ -103,9 +137,13 @@ def test_of_many_logits_some_are_enough(images, model, monkeypatch):
     images.targets = LabelTargets(several, images.classes)
     model.task = "multilabel"
     few, _ = calibrate_model(model, images)
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
+    assert write_thresholds(tmp_path, before) is None  # of one label there is the most probable
+    assert write_thresholds(tmp_path, few) == read_thresholds(tmp_path, "run")
     assert few.count == 10  # each tells three things, and fewer are not enough for a temperature
 
 
 def test_few_images_give_no_temperature(images, model):
     with pytest.raises(InputError, match="needs 10 images"):
-        calibrate_model(model, images.subset(np.arange(5)))
+        calibrate_model(model, images.subset(np.arange(9)))
+    assert calibrate_model(model, images.subset(np.arange(10)))[1].count == 10

@@ -8,12 +8,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vitreous.layers.block import MLP, GatedMLP, LayerScale, StochasticDepth
+from vitreous.layers.block import MLP, GatedMLP, LayerScale, QuickGELU, StochasticDepth
 from vitreous.layers.embedding import (
     LearnedPositions,
     LearnedPositions2d,
     LinearPatchStem,
     PatchStem,
+    RelativePositionBias,
     RelativePositions,
     SinCosPositions2d,
     from_patches,
@@ -21,8 +22,10 @@ from vitreous.layers.embedding import (
     to_patches,
 )
 from vitreous.layers.initialization import GoogleInit
-from vitreous.layers.pooling import AttentionPooling, ClassAndMeanPooling, MeanPooling
+from vitreous.layers.pooling import AttentionPooling, ClassAndMeanPooling, MaxPooling, MeanPooling
 from vitreous.layers.rotary import MixedRotaryPositions2d, RotaryPositions2d
+from vitreous.models.config import ViTConfig
+from vitreous.models.model import build_model
 
 sizes = st.integers(1, 4)
 
@@ -153,6 +156,54 @@ def test_relative_bias_by_hand() -> None:
     for i, j in [(0, 0), (0, 3), (3, 0), (2, 1)]:
         expected = query[:, :, i] @ relative.table[i - j + 3] / math.sqrt(6)
         torch.testing.assert_close(bias[:, :, i, j], expected)
+
+
+def test_the_table_of_relative_biases_is_beits() -> None:
+    """Row by row of offsets, query minus key, from the most negative; then three of the class token."""
+    rows, columns = 2, 3
+    relative = RelativePositionBias((rows, columns), 2, num_prefix_tokens=1)
+    torch.nn.init.normal_(relative.table)
+    query = torch.randn(1, 2, 1 + rows * columns, 4)
+    bias = relative(query, query)[2][0]
+    for i in range(rows * columns):
+        for j in range(rows * columns):
+            down, right = i // columns - j // columns, i % columns - j % columns
+            place = (down + rows - 1) * (2 * columns - 1) + right + columns - 1
+            torch.testing.assert_close(bias[:, 1 + i, 1 + j], relative.table[place])
+    offsets = (2 * rows - 1) * (2 * columns - 1)
+    torch.testing.assert_close(bias[:, 0, 1], relative.table[offsets])
+    torch.testing.assert_close(bias[:, 1, 0], relative.table[offsets + 1])
+    torch.testing.assert_close(bias[:, 0, 0], relative.table[offsets + 2])
+
+
+def test_maximum_and_its_average_with_the_mean() -> None:
+    z = torch.randn(2, 6, 3)
+    torch.testing.assert_close(MaxPooling(2, mean=False)(z), z[:, 2:].max(1).values)
+    torch.testing.assert_close(MaxPooling(2, mean=True)(z), z[:, 2:].max(1).values / 2 + z[:, 2:].mean(1) / 2)
+
+
+@pytest.mark.parametrize("kind", ["parallel", "post", "post-branch"])
+def test_blocks_of_other_orders_by_hand(kind: str) -> None:
+    config = ViTConfig(image_size=8, patch_size=4, width=8, depth=1, heads=2, mlp_dim=16, norm=kind)
+    block = build_model(config).blocks[0].eval()
+    for parameter in block.parameters():
+        torch.nn.init.normal_(parameter)
+    z, msa, mlp = torch.randn(2, 5, 8), block.attention, block.mlp
+    first, second = block.attention_norm, block.mlp_norm
+    if kind == "parallel":
+        expected = z + msa(first(z)) + mlp(second(z))
+    elif kind == "post":
+        middle = first(z + msa(z))
+        expected = second(middle + mlp(middle))
+    else:
+        middle = z + first(msa(z))
+        expected = middle + second(mlp(middle))
+    torch.testing.assert_close(block(z), expected)
+
+
+def test_quick_gelu_is_openais() -> None:
+    x = torch.tensor([-2.0, 0.5, 3.0])
+    torch.testing.assert_close(QuickGELU()(x), x / (1 + torch.exp(-1.702 * x)))
 
 
 def test_pooling_leaves_the_prefix_out() -> None:

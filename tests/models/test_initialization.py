@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ import vitreous as vt
 from vitreous.addons.text.config import CaptionerConfig, DecoderConfig, TransformerConfig
 from vitreous.addons.text.transformer import Captioner, Transformer
 from vitreous.layers.block import LayerScale
-from vitreous.layers.initialization import init_weights
+from vitreous.layers.initialization import TimmInit, init_weights
 from vitreous.models.config import ViTConfig
 from vitreous.models.model import build_model
 from vitreous.models.names import create
@@ -104,12 +105,20 @@ ZERO = {
 def test_a_scheme_is_its_namesakes(scheme: Any, expected: dict[str, float]) -> None:
     pooled = {"pooling": "attention", "class_token": False} if scheme == "google" else {}
     model = create("ViT-B/16", depth=1, **pooled)
+    for parameter in model.parameters():
+        parameter.data.fill_(math.nan)  # each is drawn
     init_weights(model, torch_generator(0, "weights"), scheme)
     weights = dict(model.named_parameters())
     for name, std in expected.items():
         assert weights[name].std().item() == pytest.approx(std, rel=0.06), name
     for name in ZERO[scheme]:
         assert not weights[name].any(), name
+
+
+def test_timms_probe_is_cut_at_two_deviations() -> None:
+    probe = torch.empty(1, 1, 10_000)
+    TimmInit(torch_generator(0, "weights")).probe(probe)
+    assert (probe.min().item(), probe.max().item()) == pytest.approx((-0.02, 0.02), rel=0.01)
 
 
 @pytest.mark.slow
