@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from answered import answered
 from vitreous.evaluation.classification import ClassificationEvaluation, MultiLabelEvaluation
@@ -121,6 +122,7 @@ def test_several_runs_have_adjusted_p_values() -> None:
     found = compare_runs("classification", runs)
     assert found.p_values == [2 * found.differences[0].p_value, 1.0]
     assert len(found.lines()[0]) == 4
+    assert [row["difference"] for row in found.table()] == [0.0, pytest.approx(-0.2), 0.0]
 
 
 def test_lower_errors_are_better() -> None:

@@ -72,6 +72,7 @@ def test_what_has_no_score_is_left_out() -> None:
 def test_adjusted_p_values() -> None:
     assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
     assert holm([0.9]) == [0.9]
+    assert holm([0.9, 0.6]) == [1.0, 1.0]
 
 
 def test_examples_are_matched_by_name_and_occurrence() -> None:
