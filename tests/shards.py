@@ -71,6 +71,7 @@ LEFT_OUT = {
     "tests/test_fake_gpu.py": UNSEEN,
     "tests/test_gpu_with_values.py": LONG,
     "tests/test_languages.py": UNSEEN,
+    "tests/test_mutants.py": UNSEEN,
     "tests/test_packaging.py": UNSEEN,
     "tests/training/test_bad_files.py": AGAIN,
     "tests/training/test_broken_runs.py": UNSEEN,
