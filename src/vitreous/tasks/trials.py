@@ -4,6 +4,7 @@ a program before the training: it takes a plan, and returns one."""
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -18,6 +19,7 @@ import torch
 from vitreous.checkpoints.hub_encoders import encoders_at_hand
 from vitreous.checkpoints.installed_encoders import INSTALLED_ENCODERS
 from vitreous.data.dataset import Splits
+from vitreous.data.held_out import FOLDS
 from vitreous.errors import InputError, Param, check_utf8
 from vitreous.evaluation.calibration import write_best_thresholds
 from vitreous.evaluation.measures import Outputs
@@ -72,6 +74,7 @@ THRESHOLDS = {
         3.0, "where a method without steps is ahead of the short trials: what a user waits for the report"
     ),
     "share": Threshold(0.07, "of the time, for each short trial: three leave four fifths for the training"),
+    "shortest trial": Threshold(2.0, "seconds: of less, most goes into making a model and its batches"),
     "longest trial": Threshold(90.0, "seconds: other processes wait for the first one meanwhile"),
     "seconds at 128": Threshold(0.013, "of a core, for an image's features of vitreous:photos"),
     "seconds at 224": Threshold(0.045, "of a core, for an image's features of vitreous:photos"),
@@ -281,7 +284,7 @@ def compare(trials: Trials) -> tuple[Training, tuple[str, ...]]:
         for training in trainings:
             if training.name in table.names:  # before it was interrupted
                 continue
-            if not trials.is_within("trials until", trials.last):
+            if not trials.is_within("trials until", trials.last) or trials.are_too_short:
                 break
             try:
                 trials.train_briefly(training, tried_on)
@@ -384,6 +387,13 @@ class Trials:
             self.tell(row.sentence())
         self.keep_best()
 
+    @property
+    def are_too_short(self) -> bool:
+        """Whether short trials would end before they have learned anything, each of every fold."""
+        folds = 1 if self.table.held_out else FOLDS
+        seconds = 60 * (self.minutes or math.inf) * limit("share") / folds
+        return seconds < limit("shortest trial") * self.clock.slowness
+
     def add_photos(self, name: str) -> None:
         """Add heads on the features of an encoder that has seen photographs: of images at 128 pixels, and
         where there is time at 224."""
@@ -416,7 +426,7 @@ class Trials:
             config = with_training(config, length=length_of(minutes=self.minutes))
         parts = [(data, np.arange(len(table.images)))]
         if not table.held_out:
-            parts = []
+            parts.clear()
             grouped = table.problem._replace(groups=data.train.together())
             for rows, others in grouped.folds(table.truth):
                 learned, left = data.train.subset(rows), data.train.subset(others)
@@ -473,6 +483,11 @@ class Trials:
                     score=ahead.trial.text(ahead.trial.score),
                 )
             )
+        if ahead is not None and not self.table.held_out and name not in tried:
+            notes.append(
+                said("nothing is trained: there is no time for short trials, which would decide on it")
+            )
+            return replace(training, length=length_of(steps=0)), tuple(notes)
         if ahead is not None and self.table.is_solved and not self.asked:
             notes.append(
                 said("nothing is trained: {name} answers all of them correctly", name=ahead.trial.title())
