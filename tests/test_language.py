@@ -73,26 +73,6 @@ def test_documents_and_programs_use_them_too(ending: str) -> None:
     assert left == set(), f"write instead: {REPLACED}"
 
 
-KOREAN = {
-    "데이터 세트": "데이터셋",
-    "코드 베이스": "구현체",
-    "쌍선형": "이중선형",
-    "쌍삼차": "바이큐빅",
-    "그레디언트": "기울기",
-}
-
-
-def test_korean_pages_use_the_terms_of_the_glossary() -> None:
-    paths = [
-        *(ROOT / "docs" / "ko").rglob("*.md"),
-        *(ROOT / "docs" / "ko").rglob("*.ipynb"),
-        ROOT / "README.ko.md",
-    ]
-    assert len(paths) > 40
-    left = {f"{path.relative_to(ROOT)}: {word}" for path in paths for word in KOREAN if word in text_of(path)}
-    assert left == set(), f"write instead: {KOREAN}"
-
-
 def test_the_words_are_found() -> None:
     sentences = ["a Picture", "is no file", "what the user was told", "grey_shade", "initialise(x)", "mended"]
     assert all(FORBIDDEN.search(each) for each in sentences)

@@ -33,18 +33,24 @@ from vitreous.models.description import describe
 from vitreous.models.names import config_of
 
 SOURCE = Path(vt.__file__).parent
-# What the glossary forbids in Korean, with what to write instead.
+ROOT = Path(__file__).parents[1]
+# One Korean word for each term, anywhere: what the glossary forbids, with what to write instead.
 FORBIDDEN = {
-    "사진": "이미지",
     "데이터 세트": "데이터셋",
-    "너비": "임베딩 차원",
-    "형태": "shape",
-    "기계": "서버",
-    "잔차 가지": "잔차 분기",
     "코드 베이스": "구현체",
     "쌍선형": "이중선형",
     "쌍삼차": "바이큐빅",
     "그레디언트": "기울기",
+    "밸류": "값",
+    "교차 어텐션": "크로스 어텐션",
+    "잔차 가지": "잔차 분기",
+}
+# In catalogs, where the word can only mean this.
+FORBIDDEN_IN_CATALOGS = FORBIDDEN | {
+    "사진": "이미지",
+    "너비": "임베딩 차원",
+    "형태": "shape",
+    "기계": "서버",
     "따로 떼어": "테스트용으로 분리한",
     "레이블링": "레이블",
 }
@@ -84,10 +90,29 @@ def test_every_text_is_translated() -> None:
 
 
 def test_korean_texts_use_the_terms_of_the_glossary() -> None:
-    found = {f"{path}: {word}" for path, text in TEXTS["ko"].items() for word in FORBIDDEN if word in text}
-    assert found == set(), FORBIDDEN
+    found = {
+        f"{path}: {word}"
+        for path, text in TEXTS["ko"].items()
+        for word in FORBIDDEN_IN_CATALOGS
+        if word in text
+    }
+    assert found == set(), FORBIDDEN_IN_CATALOGS
     spaced = {path for path, text in TEXTS["ko"].items() if re.search(r"(\d|}}) %(?!})", text)}
     assert spaced == set(), "Korean has no space before the percent sign"
+
+
+def test_korean_pages_lessons_and_figures_use_the_terms_of_the_glossary() -> None:
+    folder = ROOT / "docs" / "ko"
+    paths = [*folder.rglob("*.md"), *folder.rglob("*.ipynb"), *(ROOT / "docs" / "figures").glob("*-ko.svg")]
+    assert len(paths) > 60
+    paths.append(ROOT / "README.ko.md")
+    left = {
+        f"{path.relative_to(ROOT)}: {word}"
+        for path in paths
+        for word in FORBIDDEN
+        if word in path.read_text(encoding="utf-8")
+    }
+    assert left == set(), f"write instead: {FORBIDDEN}"
 
 
 def test_whatever_is_asked_for_is_in_the_catalog() -> None:
