@@ -7,7 +7,8 @@ recipes comes from, and whether it is what stands there.
 claims.toml names for each page the numbers that were measured, by the line on which they stand, and those
 that were not (levels of intervals, settings, numbers of papers). A page that prints another number is
 refused, and so is a number whose file lacks its date, machine, versions, commit, command or seeds, or that
-stands on images which are learned and tested at once.
+stands on images which are learned and tested at once: the file has what `vitreous data check` says of them,
+by the way to the numbers, and one that has not is named in claims.toml with the reason.
 """
 
 from __future__ import annotations
@@ -143,11 +144,31 @@ def fault_of(claim: Claim, contaminated: Mapping[str, str]) -> str | None:
     return None
 
 
+def fault_of_images(claim: Claim, unchecked: Mapping[str, str]) -> str | None:
+    """What `vitreous data check` found wrong with the images of a claim, or that it was not asked."""
+    checked = kept(claim.file).get("data_check", {})
+    of_claim = [found for way, found in checked.items() if f"{claim.value}/".startswith(f"{way}/")]
+    if errors := [error for found in of_claim for error in found["error"]]:
+        return f"{claim}: data check of {claim.file}: {errors[0]}"
+    if not of_claim and not excused(claim, unchecked):
+        return f"{claim}: {claim.file} has no data check of {claim.value}, and claims.toml no reason"
+    return None
+
+
+def excused(claim: Claim, unchecked: Mapping[str, str]) -> list[str]:
+    """The entries of `unchecked` that a claim falls under."""
+    return [prefix for prefix in unchecked if f"{claim.file}: {claim.value}".startswith(prefix)]
+
+
 def faults() -> list[str]:
     """Return what the gate refuses."""
     tables = declared()
     claims = list(claims_of(tables))
     wrong = [fault for each in claims if (fault := fault_of(each, tables["contaminated"]))]
+    unchecked = tables["unchecked"]
+    wrong += [fault for each in claims if (fault := fault_of_images(each, unchecked))]
+    used = {prefix for each in claims for prefix in excused(each, unchecked)}
+    wrong += [f"unchecked: no number stands on {prefix}" for prefix in unchecked if prefix not in used]
     pages = ["README.md", *(str(p.relative_to(ROOT)) for p in sorted((ROOT / "docs" / "en").rglob("*.md")))]
     recipes = ROOT / "src" / "vitreous" / "training" / "recipes"
     pages += [str(path.relative_to(ROOT)) for path in sorted(recipes.glob("*.toml"))]

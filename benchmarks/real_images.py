@@ -67,7 +67,7 @@ import numpy as np
 import torch
 from peers import import_timm
 from PIL import Image, ImageDraw, ImageFont
-from record import write_results
+from record import data_check, write_results
 from torch import nn
 
 import vitreous as vt
@@ -530,7 +530,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=None)
     options = parser.parse_args()
     earlier = json.loads(options.out.read_text()) if options.out and options.out.is_file() else {}
-    sets = earlier.get("sets", {})
+    sets, checked = earlier.get("sets", {}), earlier.get("data_check", {})
     head = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
     code = head.stdout.strip()
     commit = options.commit or code
@@ -558,8 +558,10 @@ def main() -> None:
         row |= {"load": [round(each, 1) for each in (before, os.getloadavg()[0])], "note": options.note}
         place = str(split) if options.random else f"{commit[:8]} {split}"
         sets.setdefault(name, {}).setdefault(place, {})[who] = row
+        if f"sets/{name}/{place}" not in checked:
+            checked[f"sets/{name}/{place}"] = data_check(data)
         write_results(
-            {"command": " ".join(sys.argv), "sets": sets},
+            {"command": " ".join(sys.argv), "sets": sets, "data_check": checked},
             options.out,
             packages=packages,
             seeds=options.splits,

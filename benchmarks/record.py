@@ -63,6 +63,18 @@ def facts_of(machine: str = "", packages: Sequence[str] = ()) -> dict[str, Any]:
     }
 
 
+def data_check(data: object, settings: Mapping[str, Any] | None = None) -> dict[str, list[str]]:
+    """What `vitreous data check` says of images that are learned from and tested on: sentences by severity.
+    Files keep it under `data_check`, by the way to the numbers that stand on these images; `claims.py` prints
+    none with an error."""
+    import vitreous as vt
+
+    found: dict[str, list[str]] = {"error": [], "warning": [], "note": []}
+    for each in vt.check_data(data, settings=settings).findings:
+        found[each.severity].append(f"{each.kind}: {each.problem}")
+    return found
+
+
 def installed_version(package: str) -> str | None:
     try:
         return version(package)

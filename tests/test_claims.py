@@ -1,13 +1,17 @@
 """Every number that README, a page or the header of a recipe prints has a kept file that shows it."""
 
+import itertools
 import json
+import shutil
 import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 
 
 @pytest.fixture
@@ -21,7 +25,13 @@ def test_every_printed_number_is_that_of_its_file(claims: Any) -> None:
     assert claims.faults() == []
 
 
-def gate(claims: Any, tmp_path: Path, monkeypatch: Any, text: str, **kept: Any) -> list[str]:
+SENTENCE = "The model has 81.5% (95%)."
+REASON = '"file.json" = "a speed"'
+
+
+def gate(
+    claims: Any, tmp_path: Path, monkeypatch: Any, text: str, unchecked: str = REASON, **kept: Any
+) -> list[str]:
     """What the gate says of a README with one sentence, which claims 81.5% of a file."""
     for page in ("README.md", "README.ko.md"):
         (tmp_path / page).write_text(text)
@@ -33,6 +43,7 @@ def gate(claims: Any, tmp_path: Path, monkeypatch: Any, text: str, **kept: Any) 
         '[given]\n"README.md" = ["95%"]\n'
         '[[claims]]\npage = "README.md"\nline = "model"\nfile = "file.json"\n'
         f'[claims.numbers]\n"81.5%" = "{"leak" if "leak" in kept else "rows/set=a/right"}"\n'
+        f"[unchecked]\n{unchecked}\n"
     )
     monkeypatch.setattr(claims, "ROOT", tmp_path)
     monkeypatch.setattr(claims, "RESULTS", tmp_path)
@@ -46,14 +57,14 @@ def gate(claims: Any, tmp_path: Path, monkeypatch: Any, text: str, **kept: Any) 
 @pytest.mark.parametrize(
     ("text", "kept", "fault"),
     [
-        ("The model has 81.5% (95%).", {}, None),
+        (SENTENCE, {}, None),
         ("The model has 81.5% (95%), another 82.1%.", {}, "82.1: neither measured by a file nor given"),
         ("| the model | 81.5 | 95% |\n| another | 82.1 |", {}, "82.1: neither measured"),
         ("The model has 81.6% (95%).", {}, "no such line"),
-        ("The model has 81.5% (95%).", {"rows": [{"set": "a", "right": 0.812}]}, "file.json has 81.2"),
-        ("The model has 81.5% (95%).", {"rows": []}, "has no rows/set=a/right"),
-        ("The model has 81.5% (95%).", {"commit": None}, "lacks commit"),
-        ("The model has 81.5% (95%).", {"leak": 0.815}, "its test images are learned from"),
+        (SENTENCE, {"rows": [{"set": "a", "right": 0.812}]}, "file.json has 81.2"),
+        (SENTENCE, {"rows": []}, "has no rows/set=a/right"),
+        (SENTENCE, {"commit": None}, "lacks commit"),
+        (SENTENCE, {"leak": 0.815}, "its test images are learned from"),
         ("The model has 81.5%.", {}, "given and not printed: 95"),
     ],
 )
@@ -67,3 +78,50 @@ def test_a_number_without_a_file_that_shows_it_is_refused(
 ) -> None:
     found = gate(claims, tmp_path, monkeypatch, text, **kept)
     assert any(fault in each for each in found) if fault else not found, found
+
+
+def checked(way: str, *errors: str) -> dict[str, Any]:
+    """What a file keeps of `vitreous data check`."""
+    return {"data_check": {way: {"error": list(errors), "warning": ["few: a class has 8 images"]}}}
+
+
+@pytest.mark.parametrize(
+    ("kept", "unchecked", "fault"),
+    [
+        (checked("rows/set=a"), "", None),
+        ({}, REASON, None),
+        ({}, "", "no data check of rows/set=a/right, and claims.toml no reason"),
+        (checked("rows/set"), "", "no data check of rows/set=a/right"),
+        (checked("rows/set=b"), "", "no data check of rows/set=a/right"),
+        (checked("rows/set=a", "leak: 23 pairs of images"), "", "leak: 23 pairs of images"),
+        (checked("rows/set=a", "leak: 23 pairs of images"), REASON, "leak: 23 pairs of images"),
+        ({}, f'{REASON}\n"other.json" = "a speed"', "no number stands on other.json"),
+    ],
+)
+def test_a_number_of_images_that_are_learned_and_tested_is_refused(
+    kept: dict[str, Any],
+    unchecked: str,
+    fault: str | None,
+    claims: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = gate(claims, tmp_path, monkeypatch, SENTENCE, unchecked, **kept)
+    assert any(fault in each for each in found) if fault else not found, found
+
+
+def test_a_file_keeps_what_data_check_says_of_its_images(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
+    rng = np.random.default_rng(0)
+    for part, name in itertools.product(("train", "test"), ("cat", "dog")):
+        (tmp_path / part / name).mkdir(parents=True)
+        for number in range(3):
+            pixels = rng.integers(0, 256, (24, 24, 3), np.uint8)
+            Image.fromarray(pixels).save(tmp_path / part / name / f"{number}.png")
+    record = import_module("record")
+    assert not record.data_check(str(tmp_path))["error"]
+    shutil.copy(tmp_path / "train/cat/0.png", tmp_path / "test/cat/9.png")
+    (error,) = record.data_check(str(tmp_path))["error"]
+    assert "two splits" in error
