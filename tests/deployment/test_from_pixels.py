@@ -196,7 +196,7 @@ def test_the_documented_page_in_a_browser(
             opened.wait_for_function("document.querySelector('#answer').textContent", timeout=120_000)
             label, share = opened.inner_text("#answer").split(": ")
             assert label == ("ant", "bee", "cat")[int(np.argmax(row))]
-            assert float(share.removesuffix(" %")) == pytest.approx(100 * max(row), abs=0.011)
+            assert float(share.removesuffix("%")) == pytest.approx(100 * max(row), abs=0.011)
         opened.close()
         server.shutdown()
     assert errors == []
