@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -379,6 +380,20 @@ def test_images_of_a_folder_are_shown_across_classes_right_and_wrong() -> None:
     images = [Image.new("RGB", (16, 16))] * 5
     assert right_and_wrong(model, images, ["a", "a", "a", "b", "b"]) == [0, 3, 1, 4, 2]
     assert right_and_wrong(model, images, ["x", "a", "a", "b", "b"]) == [0, 1, 2, 3, 4]
+
+
+def test_a_list_of_one_folder_is_shown_across_its_classes(tmp_path: Path) -> None:
+    """The command line hands such a list on, and the first images by name are all of one class."""
+    data = draw(tmp_path / "photos", 10)
+    model = vt.create("ViT-Ti/16", num_classes=2, image_size=16, width=16, depth=1, heads=1, mlp_dim=16)
+    model.labels = sorted(each.name for each in data.iterdir())
+    with torch.no_grad():
+        model.head.bias.copy_(torch.tensor([3.0, 0.0]))
+    vt.save(model, tmp_path / "m")
+    shown = vt.inspect(tmp_path / "m", [str(data)], out=tmp_path / "out", attributions=0, progress=False)
+    page = shown.report.read_text(encoding="utf-8")
+    signs = re.findall(r"[✓✗] (\w+), predicted", page)[:8]  # of two images, each with four captions
+    assert {signs.count(label) for label in model.labels} == {4}
 
 
 @pytest.mark.parametrize("format", ["timm", "huggingface"])

@@ -320,6 +320,8 @@ def examples_to_show(task: AnyTask, model: ModelLike, answerer: Any, given: Any)
     failed: list[Failure] = []
     damaged: list[Failure] = []
     found: Any
+    if isinstance(given, list | tuple) and len(given) == 1:  # as the command line gives a folder
+        given = given[0]
     if given is not None:
         kind = kind_of(module_of(answerer).config)
         if kind and not kind.sees:
