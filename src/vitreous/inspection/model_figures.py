@@ -44,6 +44,7 @@ def ensemble_summary(model: Ensemble) -> str:
         for each in model.config.members
     ]
     line = parts[0] if len(parts) == 1 else phrase("models.mean", parts=parts)
+    line = line[:1].upper() + line[1:]
     network = model.network()
     return line if network is None else phrase("models.on-network", line=line, network=model_summary(network))
 

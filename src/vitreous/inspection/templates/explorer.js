@@ -125,6 +125,7 @@ class Pane {
     if (show === "rollout") return say("rollout", { readout: reads });
     if (show === "relevance") return say("relevance");
     if (patch !== null && !loaded.maps) return say("not-stored", { readout: reads });
+    if (patch === null && !this.model.prefix.length) return ""; // all patches together get everything
     const who = patch === null ? reads
       : say("patch", { row: Math.floor(patch / this.grid[1]) + 1, column: patch % this.grid[1] + 1 });
     const others = this.model.prefix.map((name, i) => [values[i], patch === null && reads === name ? say("itself") : name]);
