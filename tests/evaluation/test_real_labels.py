@@ -68,6 +68,8 @@ def test_any_of_the_labels_is_right(images: Path, model: Any, tmp_path: Path) ->
 def test_other_files_are_refused(
     images: Path, model: Any, tmp_path: Path, labels: object, words: str
 ) -> None:
+    """Before the model answers a single image."""
+    model.register_forward_pre_hook(lambda *_: pytest.fail("an image was answered"))
     with pytest.raises(vt.InputError, match=words):
         vt.evaluate(model, images, real_labels=written(tmp_path / "real.json", labels), progress=False)
 

@@ -21,8 +21,9 @@ from vitreous.api.arguments import (
 from vitreous.api.data_source import data_source
 from vitreous.api.model_source import computation, fastest, known_module, program_of
 from vitreous.data.dataset import ImageDataset
+from vitreous.evaluation.classification import ClassificationEvaluation
 from vitreous.evaluation.inference_precision import automatic_precision
-from vitreous.evaluation.real_labels import read_real_labels, with_real_labels
+from vitreous.evaluation.real_labels import labels_of_images, read_real_labels
 from vitreous.evaluation.result import Evaluation
 from vitreous.tasks.answerer import open_answerer, task_or_classification
 from vitreous.tasks.task import module_of
@@ -87,6 +88,9 @@ def evaluate(
     task, answerer = open_answerer(quick, tta=tta, **overrides)
     name = model_name(model)
     held = task.open_held_out(name, answerer, source, tree)
+    if labels is not None:  # what does not fit is said before the images are answered
+        names = (held.examples.name(row) for row in range(len(held.examples)))
+        labels_of_images(labels, names, len(held.examples.classes))
     how = computation(device, batch_size, workers)
     with process_group(how["device"]) as (world, here):
         how["device"] = here
@@ -99,5 +103,7 @@ def evaluate(
         with computing(world.broadcast(precision), here), progress_bar("evaluating", shown) as advance:
             evaluation = task.evaluate(answerer, held.examples, progress=advance, world=world, **how)
     if labels is not None:
-        evaluation = with_real_labels(evaluation, labels)
+        assert isinstance(evaluation, ClassificationEvaluation)  # other tasks refuse the option
+        known = labels_of_images(labels, evaluation.names, len(evaluation.classes))
+        evaluation = replace(evaluation, real_labels=known)
     return replace(evaluation, model=name, source=held.source, part=held.part)

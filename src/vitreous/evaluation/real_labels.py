@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field, TypeAdapter, ValidationError
 
 from vitreous.errors import InputError, Param
-from vitreous.evaluation.classification import ClassificationEvaluation
-from vitreous.evaluation.result import Evaluation
 from vitreous.outside import read_text
 
 RealLabels = tuple[frozenset[int], ...]
@@ -33,27 +31,26 @@ def read_real_labels(path: str | Path) -> RealLabels:
         raise InputError(f"{Param('real_labels')} {path} cannot be read: {error.strerror}") from None
     except (ValidationError, UnicodeDecodeError):
         raise InputError(
-            f"{Param('real_labels')} {path} is not a list of lists of class numbers in JSON, as real.json is"
+            f"{Param('real_labels')} {path} is not a list of lists of class numbers in JSON: give the file "
+            "real.json of ImageNet ReaL"
         ) from None
 
 
-def with_real_labels(found: Evaluation, labels: RealLabels) -> ClassificationEvaluation:
-    """Return an evaluation that has the accuracy by such labels, too.
+def labels_of_images(labels: RealLabels, names: Iterable[str], classes: int) -> RealLabels:
+    """Return the labels of images by their names.
 
     Raises:
-        InputError: images of several classes, images that have no number among ImageNet's in their names, or
-            classes that are not ImageNet's.
+        InputError: images that have no number among ImageNet's in their names, or classes that are not
+            ImageNet's.
     """
-    if not isinstance(found, ClassificationEvaluation):
-        raise InputError(f"{Param('real_labels')} applies to images of one class each: leave it out")
-    largest, classes = max((max(each) for each in labels if each), default=0), len(found.classes)
+    largest = max((max(each) for each in labels if each), default=0)
     if not largest < classes <= IMAGENET:
         raise InputError(
             f"{Param('real_labels')} has numbers of ImageNet's {IMAGENET} classes, up to {largest}, and the "
             f"model has {classes} classes: evaluate one that was fine-tuned on ImageNet-1k"
         )
     of_images = []
-    for name in found.names:
+    for name in names:
         number = NUMBERED.search(name)
         if number is None or not 1 <= int(number[1]) <= len(labels):
             raise InputError(
@@ -63,4 +60,4 @@ def with_real_labels(found: Evaluation, labels: RealLabels) -> ClassificationEva
         of_images.append(labels[int(number[1]) - 1])
     if not any(of_images):
         raise InputError(f"{Param('real_labels')} has no label for any of these images: leave it out")
-    return replace(found, real_labels=tuple(of_images))
+    return tuple(of_images)
