@@ -85,6 +85,8 @@ def test_a_temperature_that_images_by_chance_ask_for_does_not_help():
     wrong = torch.tensor([0, 0, 0, 0, 0, 0, 0, 0, 0, 1])
     assert fit_temperature(few, wrong) != pytest.approx(1.0, rel=0.05)
     assert not helps(few, wrong)
+    sure = torch.tensor([[1.5, 0.0]]).repeat(25, 1)
+    assert not helps(sure, torch.eye(25, dtype=torch.long)[0])  # four fifths are asked for it, not one
 
 
 def test_the_search_reaches_the_ends():
