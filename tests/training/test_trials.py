@@ -423,6 +423,19 @@ def test_a_model_below_its_baseline_is_said_before_its_numbers(capsys: pytest.Ca
     assert "60.0%" in first
 
 
+@pytest.mark.slow
+def test_trials_too_short_to_learn_anything_are_not_begun(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Three seconds hold no trial on five folds: what classical methods answer is the model."""
+    run = vt.train(draw(tmp_path / "photos", 20), minutes=0.05, offline=True, out=tmp_path / "run")
+    said = capsys.readouterr().err
+    assert "nothing is trained: there is no time for short trials" in said
+    assert "from scratch:" not in said
+    assert run.evaluation.accuracy > 0.5
+    assert vt.predict(tmp_path / "run", tmp_path / "photos" / "1" / "0.png", progress=False)[0].label in "01"
+
+
 def test_frozen_features_alone_are_a_model_without_a_finding_about_its_course(tmp_path: Path) -> None:
     """Nothing is learned step by step, so nothing can have gone wrong there."""
     data = draw(tmp_path / "photos", 10)
