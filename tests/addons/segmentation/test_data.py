@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
+from vitreous.addons.segmentation.checking import check_masks
 from vitreous.addons.segmentation.digit_pages import open_digit_pages
 from vitreous.addons.segmentation.folders import open_masked
 from vitreous.addons.segmentation.masked import MaskReader, colored, mask_image, palette
@@ -156,6 +158,37 @@ def test_a_stray_value_in_one_mask_is_named(tmp_path, caplog, value, masks, told
     said = f"c.png alone has the value {value}, and no other mask one above 2"
     assert (said in caplog.text) == told
     assert bool(caplog.records) == told
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "severity", "said"),
+    [
+        ([0, 255], "one value", "error", "their values: 0, 255; 255 is left out"),
+        ([255], "nothing in masks", "error", "every pixel of every mask is 255"),
+        ([0, 100], "sparse values", "warning", "values 0, 100, and .* 99 classes are in no mask"),
+        ([0, 100, 255], "sparse values", "warning", "values 0, 100, 255, and .*255 is left out"),
+        ([0, 1, 3, 255], None, None, None),
+    ],
+)
+def test_training_and_checking_say_the_same_of_the_values_of_masks(tmp_path, values, kind, severity, said):
+    rng = np.random.default_rng(0)
+    for number in range(8):
+        for folder in ("images", "masks"):
+            (tmp_path / folder).mkdir(exist_ok=True)
+            pixels = rng.choice(np.array(values if folder == "masks" else range(256), np.uint8), (24, 20))
+            Image.fromarray(pixels).save(tmp_path / folder / f"{number}.png")
+    kinds = ("one value", "nothing in masks", "sparse values")
+    found = [each for each in check_masks(str(tmp_path)).findings if each.kind in kinds]
+    assert [(each.kind, each.severity) for each in found] == ([(kind, severity)] if kind else [])
+    if severity == "error":
+        with pytest.raises(InputError, match=said) as error:
+            open_masked(str(tmp_path), DataConfig())
+        assert str(error.value) == found[0].sentence
+    else:
+        assert [
+            each for each in open_masked(str(tmp_path), DataConfig()).train.findings if each.kind in kinds
+        ] == found
+        assert not found or re.search(said, found[0].problem)
 
 
 def test_masks_of_sixteen_bits_are_read(tmp_path):

@@ -19,6 +19,7 @@ from vitreous.addons.segmentation.folders import (
     matched,
     open_masked,
     split_masked,
+    value_findings,
 )
 from vitreous.addons.segmentation.masked import IGNORED, Legend, MaskedDataset
 from vitreous.addons.segmentation.model import MOST_CLASSES
@@ -65,13 +66,16 @@ def check_masks(source: str, *, workers: int | None = None) -> DataReport:
         good[name] = images.with_(targets=ClassTargets(numbers, tuple(map(str, number.values()))))
     seen = survey_images(good, workers=workers)._replace(bad=bad)
     pixels = np.concatenate([each.pixels for each in pairs.values()])
-    present = np.flatnonzero(pixels.sum(axis=0)[:IGNORED])
-    names = given or tuple(map(str, range(int(present.max(initial=0)) + 1)))
+    present = np.flatnonzero(pixels.sum(axis=0)).tolist()
+    largest = max((value for value in present if value != IGNORED), default=0)
+    names = given or tuple(map(str, range(largest + 1)))
+    odd = [] if given else list(value_findings(present))
     empty = int((pixels[:, :IGNORED].sum(axis=1) == 0).sum())
     findings += [
         *finding("wrong mask", wrong),
         *image_findings(seen, "masks"),
-        *class_findings(names, pairs["train"].pixels.sum(axis=0)),
+        *odd,
+        *(() if odd else class_findings(names, pairs["train"].pixels.sum(axis=0))),
         *finding("ignored", (), empty, severity="warning", value=IGNORED),
     ]
     shown = (pixels[:, : len(names)] > 0).sum(axis=0).tolist()

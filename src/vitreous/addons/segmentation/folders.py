@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import cast
@@ -25,6 +25,7 @@ from vitreous.addons.segmentation.masked import (
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ClassTargets, DataSummary
 from vitreous.data.files import EXTENSIONS, file_digest, read_file
+from vitreous.data.findings import Finding, finding
 from vitreous.data.held_out import PARTS, with_own_parts
 from vitreous.data.image_list import images_below
 from vitreous.data.sources import summarize
@@ -36,6 +37,8 @@ from vitreous.outside import local_path
 
 LAYOUT = "put images into images/ and masks of the same names into masks/ (PNG, the value is the class)"
 SAMPLE = 200  # masks that are read before training where classes.txt names the classes
+SPARSE = 0.5  # of the classes by number: where fewer are in the masks, the values are named
+VALUES = 8  # that are named
 FAR = 4  # times as many classes as the other masks know: one that makes so many is doubted
 
 log = logging.getLogger(__name__)
@@ -99,8 +102,8 @@ def open_masked(spec: str, config: DataConfig, *, classes: tuple[str, ...] | Non
     sizes = check_files(everything, given)
     if given:  # some masks are read now, the others are checked when they are read
         some = everything[:: max(len(everything) // SAMPLE, 1)]
-        list(in_threads(lambda pair: largest(pair[1], given), some))
-    legend = given or numbered_classes(everything)
+        list(in_threads(lambda pair: values_of(pair[1], given), some))
+    legend, odd = (given, []) if given else numbered_classes(everything)
     if classes is not None:
         same = legend.names == classes if given else len(legend.names) <= len(classes)
         if not same:
@@ -118,7 +121,7 @@ def open_masked(spec: str, config: DataConfig, *, classes: tuple[str, ...] | Non
     summary = DataSummary(
         *(len(train), len(legend.names), height, width, channels), multi_label=False, value_range=value_range
     )
-    train = train.with_(findings=(*train.findings, *found))
+    train = train.with_(findings=(*train.findings, *odd, *found))
     return MaskSplits(train, validation, test, str(root), summary)
 
 
@@ -196,35 +199,44 @@ def check_files(pairs: Sequence[tuple[Path, Path]], legend: Legend | None) -> li
     return sizes
 
 
-def numbered_classes(pairs: Sequence[tuple[Path, Path]]) -> Legend:
-    """Classes by number, 0 to the largest value in any mask."""
-    found = list(in_threads(lambda pair: largest(pair[1], None), pairs))
-    most = max(found)
-    if most < 0:
-        raise InputError(f"every pixel of every mask is {IGNORED}, which is left out: {LAYOUT}")
-    if most == 0:
-        raise InputError(
-            f"the masks know the single class 0 ({IGNORED} is left out): if {IGNORED} marks what is sought, "
-            "save it as 1"
-        )
-    *_, second, most = sorted([0, *found])
-    if len(found) > 1 and most > FAR * (second + 1):  # more likely a slip of the brush than a class
+def numbered_classes(pairs: Sequence[tuple[Path, Path]]) -> tuple[Legend, list[Finding]]:
+    """Return classes by number, 0 to the largest value in any mask, and what is odd in the values. Raises
+    InputError: there is nothing to tell apart."""
+    values = list(in_threads(lambda pair: values_of(pair[1], None), pairs))
+    found = list(value_findings(sorted(frozenset[int]().union(*values))))
+    for each in found:
+        if each.severity == "error":
+            raise InputError(each.sentence)
+    largest = [max(each - {IGNORED}, default=0) for each in values]
+    *_, second, most = sorted([0, *largest])
+    if len(largest) > 1 and most > FAR * (second + 1):  # more likely a slip of the brush than a class
         log.warning(
             "the mask %s alone has the value %d, and no other mask one above %d: fix it if that is not a "
             "class, or write classes.txt; as it is, there are %d classes",
-            *(pairs[found.index(most)][1], most, second, most + 1),
+            *(pairs[largest.index(most)][1], most, second, most + 1),
         )
-    return Legend(tuple(str(number) for number in range(most + 1)))
+    return Legend(tuple(str(number) for number in range(most + 1))), found
 
 
-def largest(path: Path, legend: Legend | None) -> int:
-    """The largest class in a mask; -1 where there is none, or the mask cannot be read."""
+def value_findings(values: Sequence[int]) -> Iterator[Finding]:
+    """Yield what is odd in the values of masks, in order, that are to be classes by their numbers."""
+    classes = [value for value in values if value != IGNORED]
+    shown = ", ".join(map(str, values[:VALUES])) + (", ..." if len(values) > VALUES else "")
+    if not classes:
+        yield from finding("nothing in masks", ignored=IGNORED)
+    elif classes == [0]:
+        yield from finding("one value", ignored=IGNORED, values=shown)
+    elif len(classes) < SPARSE * (classes[-1] + 1):
+        missing = classes[-1] + 1 - len(classes)
+        yield from finding("sparse values", None, missing, "warning", ignored=IGNORED, values=shown)
+
+
+def values_of(path: Path, legend: Legend | None) -> frozenset[int]:
+    """Return the values of a mask; none where it cannot be read, which is counted when it is loaded."""
     try:
-        mask = read_mask(path, legend)
+        return frozenset(np.unique(read_mask(path, legend)).tolist())
     except BadImage:
-        return -1  # counted and named when it is loaded
-    known = mask[mask != IGNORED]
-    return int(known.max()) if known.size else -1
+        return frozenset()
 
 
 def listed(names: Sequence[str]) -> str:
