@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 from rich.console import Console
 from rich.progress import Progress
 
+from vitreous.api.options import Threshold as Threshold
 from vitreous.checkpoints.hub_encoders import BEST, best_encoder
 from vitreous.errors import InputError, Param
 from vitreous.models.settings import set_leaf
@@ -25,9 +26,6 @@ from vitreous.training.options import Settings as Settings
 
 if TYPE_CHECKING:
     from torch import nn
-
-
-Threshold = int | float | str | Mapping[str, float]
 
 
 def settings_tree(settings: Settings | None, config: str | Path | None = None) -> dict[str, object]:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vitreous.api.answer_parts import answer_parts
 from vitreous.api.arguments import (
-    ImageSize,
     ModelLike,
     Settings,
     model_fields,
@@ -22,8 +21,9 @@ from vitreous.api.arguments import (
     settings_tree,
     weights_folder,
 )
-from vitreous.api.model_source import computation, native_aspect, resolve_model
-from vitreous.api.predictor import Predictor, latest
+from vitreous.api.model_source import computation, resolve_model
+from vitreous.api.options import EmbedOptions, ProbeOptions
+from vitreous.api.predictor import Predictor, predictor_for
 from vitreous.data.dataset import check_to_learn
 from vitreous.data.held_out import SPLIT
 from vitreous.data.image_list import Failure, ImageList, image_list
@@ -39,6 +39,7 @@ from vitreous.tasks import task_of_run
 from vitreous.tasks.images import check_data_settings, data_config, with_form
 from vitreous.tasks.training_run import open_run
 from vitreous.training.config import RunConfig
+from vitreous.training.options import with_options
 from vitreous.whole_files import folder_for, whole
 
 if TYPE_CHECKING:
@@ -119,48 +120,22 @@ def check_features_file(path: Path) -> None:
         raise InputError(f"{path} needs pyarrow: pip install pyarrow, or write .npz")
 
 
-def embed(
-    model: ModelLike,
-    images: object,
-    *,
-    out: str | Path | None = None,
-    batch_size: int | None = None,
-    image_size: ImageSize | None = None,
-    patches: int | None = None,
-    workers: int | None = None,
-    device: str = "auto",
-    precision: str = "auto",
-    settings: Settings | None = None,
-    config: str | Path | None = None,
-    progress: bool = True,
-) -> Embeddings:
+@with_options(EmbedOptions)
+def embed(model: ModelLike, images: object, **options: Unpack[EmbedOptions]) -> Embeddings:
     """Compute the features of images: what the head of the model sees.
 
     Args:
         model: a run, a checkpoint in any format, hf:org/name, a model name (fresh weights), or a model.
         images: one or many of: a path of a file, a folder or a glob; a PIL image; an array or a tensor. With
             a folder as `out` any DATA: folders, manifests, tar shards, Parquet files, URLs.
-        out: the file for the features, .npz or .parquet; or a folder, which gets a Parquet file for each part
-            of the images, and is continued where it has some.
-        batch_size: images that are computed together; by default 16 on a CPU, 64 on a GPU.
-        image_size: pixels of the images that the model takes: 384, or (height, width); by default its own.
-        patches: take each image in its own aspect ratio, as at most so many patches (NaFlex), of a ViT with
-            learned positions. By default every image is brought to the one size of the model.
-        workers: threads that decode images; by default one for each core.
-        device: auto, cpu, cuda, cuda:N or mps; auto is a GPU where there is one.
-        precision: fp32; bf16; auto: bf16 where that is faster and gives the same answers.
-        settings, config: fields of the model's configuration, {"model.heads": 12}; and a TOML file of them.
-        progress: show a progress bar on stderr.
+        options: of `EmbedOptions`.
 
     Raises:
         InputError: no such model or image, or no image can be read.
     """
-    if patches is not None:
-        model = native_aspect(model, patches, model_fields(settings_tree(settings, config), image_size))
-        settings, config, image_size = None, None, None
-    options: dict[str, Any] = {"image_size": image_size, "settings": settings, "config": config}
-    options |= {"device": device, "precision": precision, "batch_size": batch_size, "workers": workers}
-    predictor = latest(Predictor(model, "features", **options))
+    asked: dict[str, Any] = {**options}
+    out, progress = asked.pop("out"), asked.pop("progress")
+    predictor = predictor_for(model, "features", **asked)
     if out is not None and is_folder(out):
         found = answer_parts(predictor, images, out, progress=progress)
         failed, damaged = failures(found.failed), failures(found.damaged)
@@ -204,37 +179,14 @@ def failures(reasons: Mapping[str, str]) -> tuple[Failure, ...]:
     return tuple(Failure(*each) for each in reasons.items())
 
 
-def probe(
-    model: ModelLike,
-    data: object = None,
-    *,
-    shots: Sequence[int] | None = None,
-    draws: int = 3,
-    batch_size: int | None = None,
-    image_size: ImageSize | None = None,
-    workers: int | None = None,
-    seed: int = 0,
-    device: str = "auto",
-    precision: str = "auto",
-    settings: Settings | None = None,
-    config: str | Path | None = None,
-    progress: bool = True,
-) -> Probe:
+@with_options(ProbeOptions)
+def probe(model: ModelLike, data: object = None, **options: Unpack[ProbeOptions]) -> Probe:
     """Evaluate frozen features: few-shot linear (closed form), k-NN, logistic regression.
 
     Args:
         model: a run, a checkpoint in any format, hf:org/name, a model name (fresh weights), or a model.
         data: a dataset in any form that `train` takes; by default that of the run, or else the digits.
-        shots: numbers of images of each class to learn from; by default 1, 5, 10 and 25.
-        draws: how often the shots are sampled, for the interval.
-        batch_size: images that are computed together; by default 16 on a CPU, 64 on a GPU.
-        image_size: pixels of the images that the model takes: 384, or (height, width); by default its own.
-        workers: threads that decode images; by default one for each core.
-        seed: random seed of the sampled shots.
-        device: auto, cpu, cuda, cuda:N or mps; auto is a GPU where there is one.
-        precision: fp32; bf16; auto: bf16 where that is faster and gives the same answers.
-        settings, config: fields of the model (model.heads) and of the data (data.test_fraction).
-        progress: show a progress bar on stderr.
+        options: of `ProbeOptions`.
 
     Returns:
         The probes, and in `baselines` those of raw pixels and of the same encoder with fresh weights.
@@ -242,24 +194,24 @@ def probe(
     Raises:
         InputError: no such model or data, no held-out part, or too few images of a class.
     """
-    numbers = tuple(shots or SHOTS)
-    check_draws(numbers, draws, seed)
-    tree = settings_tree(settings, config)
-    fields = model_fields({"model": tree.pop("model", {})}, image_size)
+    shots = tuple(options["shots"] or SHOTS)
+    check_draws(shots, options["draws"], options["seed"])
+    tree = settings_tree(options["settings"], options["config"])
+    fields = model_fields({"model": tree.pop("model", {})}, options["image_size"])
     opened = resolve_model(model, **fields)
     if data is None:
         data, tree = data_of_run(model, tree)
     check_data_settings("probe", tree)
     splits = open_data(data, data_config(with_form(tree, data)))
     check_to_learn(splits.train, splits.name)
-    options: dict[str, Any] = {"shots": numbers, "seed": seed, "draws": draws}
-    options |= computation(device, batch_size, workers)
-    options["precision"] = automatic_precision(
-        opened, splits.train, precision, options["device"], folder=weights_folder(model), say=say
+    how = computation(options["device"], options["batch_size"], options["workers"])
+    precision = automatic_precision(
+        opened, splits.train, options["precision"], how["device"], folder=weights_folder(model), say=say
     )
-    with progress_bar("extracting features", progress) as advance:
-        found = probes.probe(opened, splits, progress=advance, **options)
-    return beside_baselines(found, opened, splits, **options)
+    asked: dict[str, Any] = {"shots": shots, "seed": options["seed"], "draws": options["draws"], **how}
+    with progress_bar("extracting features", options["progress"]) as advance:
+        found = probes.probe(opened, splits, progress=advance, precision=precision, **asked)
+    return beside_baselines(found, opened, splits, precision=precision, **asked)
 
 
 def data_of_run(model: ModelLike, settings: Settings) -> tuple[str, dict[str, object]]:

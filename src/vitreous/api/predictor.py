@@ -32,11 +32,12 @@ from vitreous.models.stored import BadImage
 from vitreous.outside import local_path
 
 if TYPE_CHECKING:
-    from vitreous.api import engines
+    from vitreous.api import engines, model_source
     from vitreous.data.dataset import ImageDataset
     from vitreous.results import Answer
-else:  # it imports PyTorch, without which an exported file answers
+else:  # they import PyTorch, without which an exported file answers
     engines = LazyModule("vitreous.api.engines")
+    model_source = LazyModule("vitreous.api.model_source")
 
 OUTPUTS = ("labels", "features")
 OPTIONS = ("top", "threshold", "tta")  # of the output "labels"
@@ -256,6 +257,15 @@ def torchless(use: ModelUse, output: str) -> TorchlessClassifier | None:
 
 
 LATEST: dict[str, Predictor] = {}  # the one that was made last for a stored model, by `state_of` it
+
+
+def predictor_for(model: ModelLike, output: str, *, patches: int | None, **options: Any) -> Predictor:
+    """Return what answers as the options of `predict` and `embed` ask, with `patches` to each image in its
+    own aspect ratio: the one before, if it is the same. Raises InputError: as `native_aspect`."""
+    if patches is not None:
+        tree = settings_tree(options.pop("settings"), options.pop("config"))
+        model = model_source.native_aspect(model, patches, model_fields(tree, options.pop("image_size")))
+    return latest(Predictor(model, output, **options))
 
 
 def latest(predictor: Predictor) -> Predictor:

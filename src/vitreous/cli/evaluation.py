@@ -4,55 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
-from typing import Annotated, TypedDict, Unpack
+from typing import Annotated, Unpack
 
 from cyclopts import Parameter
 
 import vitreous as vt
-from vitreous.cli.options import (
-    AnyModel,
-    BatchSizes,
-    ConfigFile,
-    Device,
-    ImageSize,
-    Int,
-    Ints,
-    Json,
-    Precision,
-    Settings,
-    TrainedModel,
-    Workers,
-)
+from vitreous.api.options import EvaluateOptions, ProbeOptions
+from vitreous.cli.options import AnyModel, Json, TrainedModel, with_parsed_options
 from vitreous.cli.printing import print_json, print_metrics, print_table, print_wrong
 from vitreous.languages.terminal import said, word
 from vitreous.results import percent
 
 
-class EvaluateOptions(TypedDict, total=False):
-    tta: Annotated[
-        bool,
-        Parameter(
-            help="test-time augmentation: the mean answer to an image, its corners and, if the model was "
-            "trained with them, mirror images; five or ten times the work"
-        ),
-    ]
-    real_labels: Annotated[
-        Path,
-        Parameter(
-            help="a file as real.json of ImageNet ReaL, for the accuracy by labels of which any is right: a "
-            "list of class numbers for each validation image"
-        ),
-    ]
-    image_size: ImageSize
-    batch_size: BatchSizes
-    workers: Workers
-    device: Device
-    precision: Precision
-    settings: Settings
-    config: ConfigFile
-
-
+@with_parsed_options()
 def evaluate(
     run: TrainedModel,
     data: Annotated[
@@ -91,21 +55,7 @@ def evaluate(
     return print_wrong(found.failed, found.damaged)
 
 
-class ProbeOptions(TypedDict, total=False):
-    shots: Annotated[
-        Ints,
-        Parameter(help="numbers of images of each class to learn from; by default 1, 5, 10 and 25"),
-    ]
-    batch_size: BatchSizes
-    image_size: ImageSize
-    workers: Workers
-    seed: Annotated[Int, Parameter(help="random seed of the sampled shots")]
-    device: Device
-    precision: Precision
-    settings: Settings
-    config: ConfigFile
-
-
+@with_parsed_options()
 def probe(
     model: AnyModel,
     data: Annotated[
@@ -117,7 +67,6 @@ def probe(
     ] = None,
     /,
     *,
-    draws: Annotated[Int, Parameter(help="how often the shots are sampled, for the interval")] = 3,
     json: Json = False,
     **options: Unpack[ProbeOptions],
 ) -> None:
@@ -130,7 +79,7 @@ def probe(
             said("{model} has fresh weights: this is what features are worth untrained", model=model),
             file=sys.stderr,
         )
-    result = vt.probe(model, data, draws=draws, **options)
+    result = vt.probe(model, data, **options)
     if json:
         print_json({"model": model, **result.to_json()})
         return
@@ -155,6 +104,6 @@ def probe(
     print(
         said(
             "few-shot intervals: over {draws} samples of the shots; the others: over the test images",
-            draws=draws,
+            draws=options.get("draws", 3),
         )
     )

@@ -1,13 +1,13 @@
-"""Types of options: how they are parsed, and what the help says of those that mean the same in all commands.
+"""Options of commands: how they are parsed.
 
-A command lists its options as a `TypedDict`; only those that are given are passed on to the function of the
-Python API, which has the defaults. A test compares the two."""
+A command takes the options that are declared for the function of the Python API; only those that are given
+are passed on to it, which has the defaults."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypedDict, get_args
+from typing import Annotated, Any, Literal, TypedDict, TypeVar, Unpack, get_args, get_type_hints
 
 from cyclopts import Parameter, Token
 
@@ -16,6 +16,7 @@ from vitreous.languages.terminal import said
 from vitreous.outside import finite_number
 from vitreous.outside import whole_number as parse_whole
 
+FunctionT = TypeVar("FunctionT", bound=Callable[..., object])
 LARGEST = 2**31 - 1  # of whole numbers
 
 
@@ -113,7 +114,6 @@ def parse_settings(_: object, tokens: Sequence[Token]) -> dict[str, object]:
 Int = Annotated[int, Parameter(converter=whole_number, metavar="N")]
 Number = Annotated[float, Parameter(converter=number, metavar="NUMBER")]
 Text = Annotated[str, Parameter(metavar="TEXT")]
-BatchSize = Annotated[Int, Parameter(validator=at_least("--batch-size", 1))]
 MODEL_HELP = (
     "a run directory, a checkpoint of any format, hf:org/name[/file][@revision], an https: address, "
     "vitreous:small, or a model name such as ViT-B/16 (fresh weights)"
@@ -132,17 +132,24 @@ Json = Annotated[
 Ints = Annotated[list[Int], Parameter(consume_multiple=True)]
 Texts = Annotated[list[Text], Parameter(consume_multiple=True)]
 AUTO = "bf16 where that is faster and gives the same answers, or what an add-on has chosen"
-# Options with one meaning in all commands.
-BatchSizes = Annotated[BatchSize, Parameter(help="images in a batch; by default 16 on a CPU, 64 on a GPU")]
-ConfigFile = Annotated[Path, Parameter(help="a TOML file of such settings")]
-Device = Annotated[Text, Parameter(help="auto, cpu, cuda or cuda:N [default: auto]")]
-Patches = Annotated[
+BatchSizes = Annotated[
     Int,
     Parameter(
-        help="keep the aspect ratio of each image, in at most this many patches (NaFlex); by default "
-        "every image is resized to the input size of the model"
+        validator=at_least("--batch-size", 1), help="images in a batch; by default 16 on a CPU, 64 on a GPU"
     ),
 ]
+ConfigFile = Annotated[Path, Parameter(help="a TOML file of such settings")]
+Device = Annotated[Text, Parameter(help="auto, cpu, cuda or cuda:N [default: auto]")]
+Language = Annotated[Text, Parameter(help="language of the page: en or ko; by default the locale's")]
+Precision = Annotated[Text, Parameter(help=f"fp32; bf16; auto: {AUTO} [default: auto]")]
+Workers = Annotated[
+    Int,
+    Parameter(
+        validator=at_least("--workers", 0),
+        help="threads that decode images; by default one for each core",
+    ),
+]
+AUTO_OR_NUMBER = Parameter(converter=number_or_auto, metavar="N|auto", show_choices=False)
 ImageSize = Annotated[
     tuple[int, int],
     Parameter(
@@ -152,8 +159,6 @@ ImageSize = Annotated[
         help="pixels of the images that the model takes: 384, or 384x512 (height x width)",
     ),
 ]
-Language = Annotated[Text, Parameter(help="language of the page: en or ko; by default the locale's")]
-Precision = Annotated[Text, Parameter(help=f"fp32; bf16; auto: {AUTO} [default: auto]")]
 Settings = Annotated[
     dict[str, object],
     Parameter(
@@ -165,54 +170,53 @@ Settings = Annotated[
         help="any field of the configuration, as often as needed: --set model.depth=6",
     ),
 ]
-Workers = Annotated[
-    Int,
-    Parameter(
-        validator=at_least("--workers", 0),
-        help="threads that decode images; by default one for each core",
-    ),
-]
-OF_ALL_COMMANDS: dict[str, object] = {
-    "config": ConfigFile,
-    "device": Device,
-    "image_size": ImageSize,
-    "settings": Settings,
-    "workers": Workers,
-}
-AUTO_OR_NUMBER = Parameter(converter=number_or_auto, metavar="N|auto", show_choices=False)
+WRITTEN_OTHERWISE: dict[str, object] = {"image_size": ImageSize, "settings": Settings}  # than in Python
+LEAST = {"batch_size": 1, "workers": 0}
 
 
-def options_on_command_line(declared: type) -> Any:
-    """Return the options of a training as a command has them: parsed as their types say, with the texts that
-    they are declared with as help; those that mean the same in all commands as these have them."""
-    hints: dict[str, object] = {}
-    for name, hint in declared.__annotations__.items():
-        option = hint.__metadata__[0]
-        if option.in_python:
-            continue
-        kinds = get_args(get_args(hint)[0])
-        default = f" [default: {option.default}]" if option.default else ""
-        about = Parameter(help=option.text + default)
-        if name in OF_ALL_COMMANDS:
-            hints[name] = OF_ALL_COMMANDS[name]
-        elif bool in kinds:
-            hints[name] = Annotated[
-                bool, Parameter(help=option.text, negative=f"--no-{name.replace('_', '-')}")
-            ]
-        else:
-            hints[name] = Annotated[parsed_type(name, hint), about]
-    return TypedDict(declared.__name__, hints, total=False)  # type: ignore[operator]
+def with_parsed_options(**own: object) -> Callable[[FunctionT], FunctionT]:
+    """Return a decorator of a command with `**options` of a class: it takes those that are declared there,
+    parsed as their types say, with their texts as help.
+
+    Args:
+        own: how some of them are parsed, and explained, that are written otherwise than in Python.
+    """
+
+    def decorate(function: FunctionT) -> FunctionT:
+        (declared,) = get_args(get_type_hints(function, include_extras=True)["options"])
+        hints: dict[str, object] = {}
+        for name, hint in declared.__annotations__.items():
+            if name in own or name in WRITTEN_OTHERWISE:
+                hints[name] = own.get(name) or WRITTEN_OTHERWISE[name]
+            elif not hint.__metadata__[-1].in_python:
+                hints[name] = parsed_option(name, hint)
+        options = TypedDict(declared.__name__, hints, total=False)  # type: ignore[misc]
+        function.__annotations__["options"] = Unpack[options]
+        return function
+
+    return decorate
 
 
-def parsed_type(name: str, hint: object) -> object:
-    """Return how an option is parsed whose Python parameter has this type."""
-    kind = get_args(hint)[0]
+def parsed_option(name: str, hint: Any) -> object:
+    """Return how an option is parsed whose Python parameter has this type, with its help."""
+    option, kind = hint.__metadata__[-1], get_args(hint)[0]
     kinds = get_args(kind) or (kind,)
+    about = Parameter(help=option.text + (f" [default: {option.default}]" if option.default else ""))
+    if bool in kinds:
+        # Only one that a file may have switched on is switched off.
+        off = f"--no-{name.replace('_', '-')}" if option.default is None else ()
+        return Annotated[bool, Parameter(help=option.text, negative=off)]
     if Literal["auto"] in kinds:
-        return Annotated[kind, AUTO_OR_NUMBER]
-    if name == "batch_size":
-        return BatchSize
-    for each, parsed in ((Path, Path), (float, Number), (bool, bool), (int, Int)):
-        if each in kinds:
-            return parsed
-    return Text
+        return Annotated[kind, AUTO_OR_NUMBER, about]
+    parsers = (
+        (Path, Path),
+        (Sequence[int], Ints),
+        (Sequence[str], Texts),
+        (float, Number),
+        (int, Int),
+    )
+    parsed = next((parsed for each, parsed in parsers if each in kinds), Text)
+    if name in LEAST:
+        least = Parameter(validator=at_least(f"--{name.replace('_', '-')}", LEAST[name]))
+        return Annotated[parsed, least, about]
+    return Annotated[parsed, about]

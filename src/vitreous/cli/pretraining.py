@@ -8,18 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Unpack
 from cyclopts import Parameter
 
 import vitreous as vt
-from vitreous.cli.options import Json, options_on_command_line
+from vitreous.cli.options import Json, with_parsed_options
 from vitreous.cli.printing import print_named
 from vitreous.cli.training import MovedData, Resume, train_or_resume
-from vitreous.training import options as training_options
+from vitreous.training.options import PretrainOptions
 
 if TYPE_CHECKING:
     from vitreous.tasks.result import RunResult
-    from vitreous.training.options import PretrainOptions
-else:
-    PretrainOptions = options_on_command_line(training_options.PretrainOptions)
 
 
+@with_parsed_options()
 def pretrain(
     data: Annotated[
         str | None, Parameter(help="digits, any folder of images, a manifest, shards, cifar10:PATH")

@@ -10,21 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Unpack, cast
 from cyclopts import Parameter
 
 import vitreous as vt
-from vitreous.cli.options import Json, options_on_command_line
+from vitreous.cli.options import Json, with_parsed_options
 from vitreous.cli.printing import print_json, print_metrics, print_named
 from vitreous.errors import InputError
 from vitreous.extensions import tasks
 from vitreous.languages.terminal import said, word
 from vitreous.results import percent
-from vitreous.training import options as training_options
+from vitreous.training.options import TrainOptions
 
 if TYPE_CHECKING:
     from vitreous.api.run import Run
     from vitreous.tasks.forecast import Forecast
     from vitreous.tasks.result import RunResult
-    from vitreous.training.options import TrainOptions
-else:
-    TrainOptions = options_on_command_line(training_options.TrainOptions)
 
 
 # Options that go with --resume.
@@ -146,6 +143,7 @@ DATA_HELP = (
 )
 
 
+@with_parsed_options()
 def train(
     data: Annotated[
         str | None,

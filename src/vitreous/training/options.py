@@ -1,6 +1,7 @@
-"""The options of a training, each written once: its type, what it means, the setting that it is short for,
-and whether only images have it. From these are the signature and the docstring of the Python function, the
-option of the command with its help, the settings of the run, and what a task understands.
+"""What an option is, and those of a training, each written once: its type, what it means, and the setting
+that it is short for. From these are the signature and the docstring of the Python function, the option of the
+command with its help, the settings of the run, and what a task understands. `vitreous.api.options` has those
+of everything that is done with a model.
 
 Only types are imported: the help of a command is read before PyTorch is.
 """
@@ -9,6 +10,7 @@ import inspect
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -20,6 +22,7 @@ from typing import (
     TypeAlias,
     TypedDict,
     TypeVar,
+    cast,
     get_args,
     runtime_checkable,
 )
@@ -80,14 +83,18 @@ class Option(NamedTuple):
     in_python: bool = False
 
 
+Device = Annotated[
+    str, Option("auto, cpu, cuda, cuda:N or mps; auto is a GPU where there is one", default="auto")
+]
+ConfigFile = Annotated[str | Path | None, Option("a TOML file of such settings")]
+
+
 class RunOptions(TypedDict, total=False):
     """Options of every training."""
 
     epochs: Annotated[int | float | None, Option("number of epochs; the total, when resuming")]
     out: Annotated[str | Path | None, Option("the run directory; by default a new one in runs/")]
-    device: Annotated[
-        str, Option("auto, cpu, cuda, cuda:N or mps; auto is a GPU where there is one", default="auto")
-    ]
+    device: Device
     precision: Annotated[
         str | None,
         Option("auto (the default), fp32, bf16, or fp8 on GPUs that have it", sets="training.precision"),
@@ -108,7 +115,7 @@ class RunOptions(TypedDict, total=False):
     settings: Annotated[
         "Settings | None", Option('any leaf of the configuration: {"training.peak_lr": 1e-3}')
     ]
-    config: Annotated[str | Path | None, Option("a TOML file of such settings")]
+    config: ConfigFile
     callbacks: Annotated[
         "Iterable[Callback | Callable[[Row], object]]",
         Option(
@@ -247,7 +254,7 @@ class PretrainOptions(OwnPretrainOptions, ImageOptions, RunOptions, total=False)
 
 def options_of(declared: type) -> dict[str, Option]:
     """Return the options that a class declares, by their names."""
-    return {name: hint.__metadata__[0] for name, hint in declared.__annotations__.items()}
+    return {name: hint.__metadata__[-1] for name, hint in declared.__annotations__.items()}
 
 
 SETTINGS = {name: option for name, option in options_of(TrainOptions).items() if option.sets}
@@ -264,29 +271,34 @@ def written(annotation: object) -> str:
 
 def with_options(declared: type) -> Callable[[FunctionT], FunctionT]:
     """Return a decorator of a function with `**options` of a class: its signature and its docstring list
-    them."""
+    them, and it gets all of them, with the default of those that the caller leaves out."""
     options = options_of(declared)
+    defaults = {name: option.default for name, option in options.items()}
 
     def decorate(function: FunctionT) -> FunctionT:
+        @wraps(function)
+        def complete(*arguments: object, **given: object) -> object:
+            return function(*arguments, **{**defaults, **given})
+
         signature = inspect.signature(function)
         own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
         named = [
             inspect.Parameter(
                 name,
                 inspect.Parameter.KEYWORD_ONLY,
-                default=option.default,
+                default=default,
                 annotation=written(declared.__annotations__[name]),
             )
-            for name, option in options.items()
+            for name, default in defaults.items()
         ]
-        function.__signature__ = signature.replace(parameters=[*own, *named])  # type: ignore[attr-defined]
+        complete.__signature__ = signature.replace(parameters=[*own, *named])  # type: ignore[attr-defined]
         if function.__doc__:  # not under python -OO
             listed = "\n".join(
                 textwrap.fill(f"{name}: {option.text}.", 106, subsequent_indent=" " * 4)
                 for name, option in options.items()
             )
             listed = textwrap.indent(listed, " " * 8)
-            function.__doc__ = re.sub(r" +options: .*", lambda _: listed, function.__doc__)
-        return function
+            complete.__doc__ = re.sub(r" +options: .*", lambda _: listed, function.__doc__)
+        return cast(FunctionT, complete)
 
     return decorate

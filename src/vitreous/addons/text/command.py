@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Unpack
 from cyclopts import Parameter
 
 import vitreous as vt
-from vitreous.addons.text import options
-from vitreous.cli.options import Json, options_on_command_line
+from vitreous.addons.text.options import TranslatorOptions
+from vitreous.cli.options import Json, with_parsed_options
 from vitreous.cli.printing import print_json, print_named
 from vitreous.cli.streams import read_stdin
 from vitreous.cli.training import RESUMED, MovedData, Resume, train_or_resume
@@ -18,14 +18,12 @@ from vitreous.errors import InputError
 from vitreous.languages.terminal import said
 
 if TYPE_CHECKING:
-    from vitreous.addons.text.options import TranslatorOptions
     from vitreous.tasks.result import RunResult
-else:
-    TranslatorOptions = options_on_command_line(options.TranslatorOptions)
 
 ANSWERING = {"beams", "length_penalty", "batch_size", "device", "precision"}  # go with a trained run
 
 
+@with_parsed_options()
 def translate(
     *words: Annotated[
         str,
