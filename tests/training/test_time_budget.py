@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,12 +14,15 @@ import torch
 from torch import nn
 
 from vitreous.addons.text.task import averaging
+from vitreous.cli import main
 from vitreous.cli import run as vitreous
 from vitreous.tasks import task_named
 from vitreous.training.callbacks import Callback, Display
 from vitreous.training.checkpointer import Checkpointer
+from vitreous.training.clock import Clock
 from vitreous.training.config import RunConfig, TrainingConfig, within
 from vitreous.training.distributed import World
+from vitreous.training.learner import Learner
 from vitreous.training.objectives import classification
 from vitreous.training.run import Run, with_training
 from vitreous.training.step import Measured, Objective
@@ -97,6 +102,40 @@ def test_a_machine_that_changes_its_speed_is_followed(timed: Any, lengths: tuple
     assert abs(clock.now - 60) <= max(3.0, max(lengths[-2:]))  # 5%, or a step
     assert clock.totals[-1] == learner.step
     assert clock.rates[-1] < 0.35 * max(clock.rates)
+
+
+def test_a_time_that_is_over_before_the_training_holds_one_step() -> None:
+    """Imports and data took it: the model is not left as it was at random, and the user is told."""
+    clock = Steps(1.0)
+    clock.now = 100.0
+    learner = Learner.begin(nn.Linear(1, 1), TrainingConfig())
+    learner.elapsed = 100.0
+    budget = TimeBudget(1.0, learner, clock)
+    with pytest.warns(UserWarning, match="60 s hold about 1 steps, .* give --minutes 4 or more"):
+        assert budget.total(500, 10) == 1
+    learner.step = 1
+    assert budget.total(1, 10) == 1
+
+
+def test_the_clock_of_a_command_begins_with_its_process() -> None:
+    """Not where the training begins: what Python imports before that is waited for, too."""
+    code = (
+        "import time; time.sleep(0.5); from vitreous.training.clock import Clock; "
+        "print(Clock.of_process().seconds, Clock.of_process().used)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    seconds, used = map(float, found.split())
+    assert (seconds > 0.5, used) == (True, 0)
+
+
+def test_a_command_is_timed_from_its_process_and_a_call_from_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Clock, "command", None)
+    assert Clock.of_call().seconds < Clock.of_process().seconds
+    monkeypatch.setattr("sys.argv", ["vitreous", "recipe"])
+    with pytest.raises(SystemExit):
+        main()
+    assert Clock.of_call() is Clock.command
+    assert Clock.command.used == 0
 
 
 def test_a_slow_beginning_is_not_taken_for_the_speed(timed: Any) -> None:

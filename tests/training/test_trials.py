@@ -433,6 +433,8 @@ def test_trials_too_short_to_learn_anything_are_not_begun(
     assert "nothing is trained: there is no time for short trials" in said
     assert "from scratch:" not in said
     assert run.evaluation.accuracy > 0.5
+    assert not (run.path / "checkpoints").exists(), "no network is built, whose features would take seconds"
+    assert not (run.path / "stopped.json").exists()
     assert vt.predict(tmp_path / "run", tmp_path / "photos" / "1" / "0.png", progress=False)[0].label in "01"
 
 

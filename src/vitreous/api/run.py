@@ -141,7 +141,7 @@ class Run(Result):
         check_length(minutes=minutes, steps=steps, epochs=epochs)
         check_known("resume", evaluation, task_named(self.task).info.evaluation_options)
 
-        clock = Clock()
+        clock = Clock.of_call()
 
         def start(place: Place) -> AnyPlan:
             where = None if data is None else str(data)

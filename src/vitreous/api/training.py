@@ -189,7 +189,7 @@ def switch_off(tree: dict[str, Any], option: Option) -> None:
 
 def start_training(request: TrainRequest) -> Run:
     """Make a run and train it, in all processes; of a dry run, return the forecast."""
-    clock = Clock()
+    clock = Clock.of_call()
     if request.dry_run:
         return cast("Run", forecast_of(request))  # what `train` promises without the option
 

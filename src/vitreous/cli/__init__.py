@@ -33,6 +33,7 @@ from vitreous.errors import InputError, Param, own_warnings, printable, utf8_nam
 from vitreous.extensions import Command, addons
 from vitreous.languages import speaking
 from vitreous.languages.terminal import said, summary_of, word
+from vitreous.training.clock import Clock
 
 PIPE_CLOSED = 141  # 128 + SIGPIPE, as a shell reports it of other programs
 
@@ -92,6 +93,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         prepare_streams()
         prepare_columns()
         check_current_folder()
+        if arguments is None:
+            Clock.command = Clock.of_process()
         code = run(sys.argv[1:] if arguments is None else arguments)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader of stdout, such as `head`, has enough

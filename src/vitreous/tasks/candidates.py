@@ -48,8 +48,10 @@ from vitreous.models.ensemble import (
     DescribedConfig,
     Ensemble,
     EnsembleConfig,
+    KernelConfig,
     LinearConfig,
     MemberConfig,
+    NeighborsConfig,
     NetworkConfig,
     mean_answer,
 )
@@ -65,6 +67,8 @@ from vitreous.training.settings import validated
 # Validation images, from which on they decide; with fewer, folds of the training set do. Of two methods that
 # differ on a fifth of 100 images, one is ahead of the other by 4.5 points by chance alone; of 30, by 8.
 FEWEST = 100
+
+Head = tuple[KernelConfig | LinearConfig | NeighborsConfig, nn.Module]
 
 
 @dataclass(frozen=True)
@@ -201,6 +205,7 @@ class Table:
         content: a hash of the images, once it is asked for (`vitreous.tasks.kept_trials`).
         learned, others, frozen: what candidates see of the training set, and of the validation set where
             there is one; read when it is needed.
+        heads: fitted on all of these, by the name of the part and how images are prepared for a descriptor.
     """
 
     data: Splits
@@ -216,6 +221,7 @@ class Table:
     learned: Learned | None = None
     others: Learned | None = None
     frozen: dict[str, Frozen] = field(default_factory=dict)
+    heads: dict[tuple[str, Preprocessing | None], Head] = field(default_factory=dict)
 
     @classmethod
     def of(cls, data: Splits, problem: Problem, device: torch.device) -> Table:
@@ -509,13 +515,31 @@ def baselines_of(task: AnyTask, trained: Trained[Any, Any]) -> tuple[Baseline, .
 def baselines_of_table(table: Table, held_out: ImageDataset) -> tuple[Baseline, ...]:
     """Return what the methods of a table that see a descriptor get on other images, with the settings that
     they have: fitted on the images that decided as well."""
-    learned = all_described(table, squashed(table.data.summary.channels, table.data.summary.value_range))
+    prepared = squashed(table.data.summary.channels, table.data.summary.value_range)
     fitted: list[tuple[Method, nn.Module]] = []
     for each in table.candidates:
-        method = each.parts[0].method
-        if len(each.parts) == 1 and method is not None and each.parts[0].begun is None:
-            fitted.append((method, method.setting.fit(learned.seen_by(method), learned.truth)[1]))
-    return baselines_on(held_out, fitted, learned, table.problem)
+        [part, *others] = each.parts
+        if not others and part.family == "descriptor" and part.method is not None:
+            fitted.append((part.method, fitted_head(table, part, prepared)[1]))
+    return baselines_on(held_out, fitted, all_described(table, prepared), table.problem)
+
+
+def fitted_head(table: Table, part: Part, prepared: Preprocessing) -> Head:
+    """Return the head of a method, fitted on all images to learn from.
+
+    Args:
+        prepared: how images are, of which a descriptor is computed.
+    """
+    assert part.method is not None
+    setting, key = part.method.setting, (part.name, None if part.begun else prepared)
+    if key not in table.heads:
+        if part.begun:
+            seen, truth = all_frozen(frozen_of(table, part), table)
+            table.heads[key] = setting.fit(seen.columns(part.columns), truth)
+        else:
+            learned = all_described(table, prepared)
+            table.heads[key] = setting.fit(learned.seen_by(part.method), learned.truth)
+    return table.heads[key]
 
 
 def all_described(table: Table, prepared: Preprocessing) -> Learned:
@@ -569,17 +593,14 @@ def final_model(table: Table, chosen: Candidate, network: Model | None = None) -
             heads.append(network.head)
             networks.append(network)
             continue
+        config, head = fitted_head(table, part, prepared)
         if part.begun:
             frozen = frozen_of(table, part)
-            seen, truth = all_frozen(frozen, table)
-            config, head = part.method.setting.fit(seen.columns(part.columns), truth)
             if len(chosen.parts) == 1 and part.columns is None and isinstance(head, nn.Linear):
                 return encoder_with_head(frozen.model, head, table.problem)
             features: NetworkConfig | DescribedConfig = network_config(frozen.model)
             networks.append(frozen.model)
         else:
-            learned = all_described(table, prepared)
-            config, head = part.method.setting.fit(learned.seen_by(part.method), learned.truth)
             features = DescribedConfig(kind=part.method.sees)
             networks.append(None)
         members.append(MemberConfig(features=features, head=config, columns=part.columns))

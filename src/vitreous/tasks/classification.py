@@ -44,7 +44,6 @@ from vitreous.training.objectives import (
     label_accuracy,
     softmax_loss,
 )
-from vitreous.training.place import ON_CPU
 from vitreous.training.run import finished
 from vitreous.training.settings import configure, leaves
 
@@ -260,7 +259,10 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
         if isinstance(evaluation, ClassificationEvaluation) and len(evaluation.classes) > MOST_CLASSES:
             found = evaluation.targets, evaluation.predictions, evaluation.classes
             save_confusion(run.path / "confusion.npz", *found)
-        batches = self.batches(run.config, data, ON_CPU)
+        sheet = None
+        if run.metrics():  # a network has learned from images, as they are shown
+            loader: Any = trained.material.loader
+            sheet = ContactSheet.of(loader, run.config.prepared, data.train.classes, 24)
         return report.write_training_report(
             run.path,
             model=answerer,
@@ -268,7 +270,7 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
             images=self.get_held_out(data)[1],
             baselines=[Baseline(**each) for each in more["baselines"]],
             candidates=more["candidates"],
-            sheet=ContactSheet.of(batches, run.config.prepared, data.train.classes, 24),
+            sheet=sheet,
             findings=more["findings"],
         )
 

@@ -54,6 +54,8 @@ def fit(
 
     config = without_lost_init(plan.config, bool(plan.made.states.steps()))
     config = with_training(config, precision=place.precision(config))
+    if plan.compared is not None and config.training.steps == 0:
+        return untrained(plan, place)
     material = task.prepare(config, data, place)
     total = config.training.total_steps(material.loader.steps_per_epoch)
     compiled = place.compiles(config.training, total, fixed_shapes=material.fixed_shapes)
@@ -170,6 +172,16 @@ def fit(
         if stopped is not None:
             raise stopped
         return Trained(run, data, material, result, seconds, waiting)
+
+
+def untrained(plan: AnyPlan, place: Place) -> Trained[Any, Any]:
+    """Return a training of no steps, of whose candidates another one answers: no network is built."""
+    read = plan.config.data.read.model_copy(update={"in_memory": False})  # as nothing is read from it
+    data = plan.config.data.model_copy(update={"read": read})
+    material = plan.task.prepare(plan.config.model_copy(update={"data": data}), plan.data, place)
+    if place.world.first:
+        plan.made.note_stop(None, 0)
+    return Trained(plan.made, plan.data, material, nn.Module(), 0.0, 0.0)
 
 
 MOST_FITTED = 6000  # images that are read again for the baselines

@@ -421,6 +421,7 @@ class TimeBudget:
         self.finish, self.most = min(finish, LONGEST_FINISH * self.seconds), most
         self.began = clock() - max(learner.elapsed, learner.seconds)
         self.seen = learner.step, learner.seconds
+        self.least = learner.step + 1  # even where the time was over before it began
         self.averaged = -1  # the first step of a session waits for the first images
         self.step_seconds = learner.seconds / learner.step if learner.step else None
         self.reserve: float | None = None  # seconds of a validation, as the one at the end; None: not known
@@ -432,12 +433,13 @@ class TimeBudget:
         learner = self.learner
         learner.elapsed = self.clock() - self.began
         left = self.seconds - (self.reserve or 0.0) - self.finish - learner.elapsed
-        if left <= 0:
-            return learner.step
         self.measure()
-        if self.step_seconds is None:
+        if left <= 0:
+            total = max(learner.step, self.least)
+        elif self.step_seconds is None:
             return max(planned, learner.step + 1)
-        total = learner.step + round(left / max(self.step_seconds, 1e-9))  # half a step more or less
+        else:
+            total = learner.step + round(left / max(self.step_seconds, 1e-9))  # half a step more or less
         if self.most is not None and total >= self.most:
             return self.most
         if left < (1 - SURE) * self.seconds and not self.spoken:
@@ -445,7 +447,9 @@ class TimeBudget:
             epochs = total / steps_per_epoch
             if epochs < FEW_EPOCHS and total < FEW_STEPS:
                 minutes = self.seconds / 60
-                more = max(minutes * FEW_EPOCHS / epochs, minutes + 1)
+                more = 1 + 2 * learner.elapsed / 60  # where nothing is left, the speed is not known
+                if left > 0:
+                    more = max(minutes * FEW_EPOCHS / epochs, minutes + 1)
                 warnings.warn(
                     said(
                         "{time} hold about {total} steps, {epochs:.1f} epochs: too few to learn much; give "
