@@ -54,7 +54,7 @@ Row = dict[str, float | list[float]]
 PEER = import_torchvision()
 
 
-def write_images(root: Path, count: int, height: int, width: int) -> float:
+def write_images(root: Path, count: int, height: int, width: int, quality: int = 90) -> float:
     """JPEGs in two class folders; the kilobytes of a mean one."""
     photographs = [Image.fromarray(pixels) for pixels in load_sample_images().images]
     total = 0
@@ -68,7 +68,7 @@ def write_images(root: Path, count: int, height: int, width: int) -> float:
         folder = root / f"class-{index // 2 % 2}"  # each class has both, so that each batch is alike
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / f"{index:05}.jpg"
-        image.save(file, quality=90)
+        image.save(file, quality=quality)
         total += file.stat().st_size
     return round(total / count / 1000, 1)
 
