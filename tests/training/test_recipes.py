@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -26,6 +27,8 @@ from vitreous.training.run import Run
 from vitreous.training.settings import configure, differences, leaves
 from vitreous.training.step import LossOf, TrainStep
 
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
+
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_recipe_says_its_command_hardware_and_what_to_expect(name: str) -> None:
@@ -35,6 +38,18 @@ def test_a_recipe_says_its_command_hardware_and_what_to_expect(name: str) -> Non
     assert recipe(name).config.recipe == name
     assert re.search(r"\b(Time|29 s)\b", text)
     assert re.search(r"To expect|Held out", text)
+
+
+def test_a_recipe_whose_time_is_computed_says_what_reading_was_measured_to_cost() -> None:
+    kept = json.loads((RESULTS / "recipe_reading.json").read_text(encoding="utf-8"))["recipes"]
+    said = {}
+    for name in recipe_names():
+        text = " ".join(find_recipe(name).text.split())
+        found = re.findall(r"Reading takes ([\d.]+) ms .*?: (\d+) cores? for the time above", text)
+        assert len(found) == ("computed, not measured" in text), name
+        for milliseconds, cores in found:
+            said[name] = float(milliseconds), int(cores)
+    assert said == {name: (row["milliseconds"], row["cores"]) for name, row in kept.items()}
 
 
 @pytest.mark.parametrize("name", NAMES)
