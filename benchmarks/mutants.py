@@ -21,6 +21,7 @@ import contextlib
 import copy
 import hashlib
 import importlib
+import inspect
 import json
 import os
 import resource
@@ -285,15 +286,16 @@ class Workplace:
         self.folder, self.source = folder, folder / "src"
         shutil.copytree(ROOT / "src", self.source)
 
-    def outcome(self, tests: Sequence[str]) -> tuple[bool, str]:
-        """Run fast tests against the copy until one fails, in a fork; return whether one did, and which."""
+    def outcome(self, tests: Sequence[str], names: Sequence[str] = ()) -> tuple[bool, str]:
+        """Run fast tests against the copy until one fails, in a fork, those that name one of `names` first;
+        return whether one did, and which."""
         reader, writer = os.pipe()
         child = os.fork()
         if not child:
             os.setsid()
             os.close(reader)
             resource.setrlimit(resource.RLIMIT_CPU, (SLOWEST, SLOWEST))
-            os._exit(self.run(tests, writer))
+            os._exit(self.run(tests, names, writer))
         os.close(writer)
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         with contextlib.suppress(ProcessLookupError):
@@ -304,11 +306,15 @@ class Workplace:
             failed = f"does not end within {SLOWEST} seconds of a processor"
         return code != 0, failed or ("" if code == 0 else f"pytest ends with {code}")
 
-    def run(self, tests: Sequence[str], writer: int) -> int:
+    def run(self, tests: Sequence[str], names: Sequence[str], writer: int) -> int:
         """In the child: run tests and write the name of the first that fails."""
         import pytest
 
         class First:
+            def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+                texts = {item: inspect.getsource(item.function) for item in items}
+                items.sort(key=lambda item: not any(name in texts[item] for name in names))
+
             def pytest_runtest_logreport(self, report: Any) -> None:
                 if report.failed:
                     os.write(writer, report.nodeid.encode())
@@ -344,7 +350,7 @@ class Workplace:
         path.write_text(mutant.text, encoding="utf-8")
         tested, noticed, by = CORE[mutant.file], False, ""
         for tests in (tested.near, tested.package):
-            noticed, by = self.outcome(tests)
+            noticed, by = self.outcome(tests, mutant.function.split("."))
             if noticed:
                 break
         path.write_bytes(before)
