@@ -16,7 +16,7 @@ SHARED = {
     "device": "auto, cpu, cuda, cuda:N or mps; auto is a GPU where there is one.",
     "precision": "fp32; bf16; auto: bf16 where that is faster and gives the same answers.",
     "progress": "show a progress bar on stderr.",
-    "language": "of the page, en or ko; by default the locale's.",
+    "language": "language of the page: en or ko; by default the locale's.",
 }
 OWN = {  # calls in which it has: what is trained, exported or changed, and what is not an image
     "image_size": {

@@ -77,6 +77,12 @@ def model_fields(tree: dict[str, Any], image_size: ImageSize | None) -> dict[str
     return {**tree.get("model", {}), **({} if image_size is None else {"image_size": image_size})}
 
 
+def changed_fields(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of the model's configuration that the options `settings`, `config` and `image_size`
+    change. Raises InputError: as `settings_tree` and `model_fields`."""
+    return model_fields(settings_tree(options["settings"], options["config"]), options["image_size"])
+
+
 def is_fresh(model: object) -> TypeGuard[str]:
     """Return whether MODEL is a mere name, whose weights are fresh."""
     return isinstance(model, str) and not Path(model).exists() and ":" not in model

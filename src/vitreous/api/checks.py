@@ -6,10 +6,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from vitreous.api.arguments import Settings, settings_tree
 from vitreous.api.data_source import data_source, is_frame
+from vitreous.api.options import CheckOptions, PackOptions
 from vitreous.data.checks import Action, actions, collect, data_findings, quarantined, report_of
 from vitreous.data.dataset import Splits
 from vitreous.data.examinations import DataReport, Diagnosis
@@ -21,6 +22,7 @@ from vitreous.languages import speaking
 from vitreous.outside import local_path, read_regular, read_text
 from vitreous.tasks.doctor import examine_run
 from vitreous.tasks.images import check_data_settings, data_config, with_form
+from vitreous.training.options import with_options
 from vitreous.whole_files import checksum, write_csv
 
 if TYPE_CHECKING:
@@ -56,45 +58,34 @@ def opened(command: str, data: object, settings: Settings | None, seed: int = 0)
     return open_data(data, data_config(with_form(tree, data)))
 
 
-def check_data(
-    data: object,
-    *,
-    task: str = "classification",
-    workers: int | None = None,
-    quarantine: str | Path | None = None,
-    report: str | Path | None = None,
-    language: str | None = None,
-    settings: Settings | None = None,
-) -> DataReport:
+@with_options(CheckOptions)
+def check_data(data: object, **options: Unpack[CheckOptions]) -> DataReport:
     """Look at every image: broken files, duplicates, leaks between splits, imbalance, doubtful labels.
 
     Args:
         data: a dataset in any form that `train` takes.
-        task: classification, or another whose data have checks.
-        workers: threads that decode images; by default one for each core.
-        quarantine: a folder to which files that cannot be read are moved, out of a folder of images.
-        report: an HTML page to write, which shows the images that were found; a CSV file of the same name
-            lists those that a training should exclude. They replace such a page and such a list alone.
-        language: of the page, en or ko; by default the locale's.
-        settings: of the data, {"data.form.label_column": "diagnosis"}.
+        options: of `CheckOptions`.
 
     Raises:
         InputError: there are no such data, or no such task; the data are not a folder; or a file that is not
             of such a report would be replaced.
     """
-    checks = {name: imported(task.check) for name, task in tasks().items() if task.check}
-    if task == "classification":
-        found = check_classes(data, settings, None if report is None else Path(report), workers, language)
-    elif task not in checks:
-        raise InputError(f"unknown task {task!r}: {nearest(task, ['classification', *checks])}")
+    name, settings, report = options["task"], options["settings"], options["report"]
+    workers, quarantine = options["workers"], options["quarantine"]
+    checks = {each: imported(task.check) for each, task in tasks().items() if task.check}
+    if name == "classification":
+        page = None if report is None else Path(report)
+        found = check_classes(data, settings, page, workers, options["language"])
+    elif name not in checks:
+        raise InputError(f"unknown task {name!r}: {nearest(name, ['classification', *checks])}")
     elif report is not None or settings:
-        name = "report" if report is not None else "settings"
+        given = Param("settings" if report is None else "report")
         raise InputError(
-            f"{Param(name)} is for images and their classes, not for {Param('task')} {task}: leave it out"
+            f"{given} is for images and their classes, not for {Param('task')} {name}: leave it out"
         )
     else:
-        found = checks[task](data_source(data) if is_frame(data) else data, workers=workers)
-    return quarantined(found, data, Path(quarantine)) if quarantine is not None else found
+        found = checks[name](data_source(data) if is_frame(data) else data, workers=workers)
+    return found if quarantine is None else quarantined(found, data, Path(quarantine))
 
 
 def check_classes(
@@ -148,36 +139,20 @@ def check_replaceable(table: Path, data: object, header: Sequence[str], page: Pa
         )
 
 
-def pack_data(
-    data: object,
-    out: str | Path,
-    *,
-    size: int = 256,
-    quality: int | None = None,
-    raw: bool = False,
-    per_shard: int = 5000,
-    workers: int | None = None,
-    strict: bool = False,
-    seed: int = 0,
-    settings: Settings | None = None,
-) -> Packed:
+@with_options(PackOptions)
+def pack_data(data: object, out: str | Path, **options: Unpack[PackOptions]) -> Packed:
     """Write tar shards of images that are resized once; `train` reads them fast.
 
     Args:
         data: a dataset in any form that `train` takes.
         out: a new folder.
-        size: pixels of the shorter side; smaller images keep theirs.
-        quality: JPEG quality, 1 to 95; by default 90.
-        raw: store pixels instead of JPEGs: nothing to decode, and nearly ten times as large.
-        per_shard: number of images in each shard.
-        workers: threads that decode images; by default one for each core.
-        strict: stop at an image that cannot be read, instead of leaving it out.
-        seed: random seed of the split, where the data has none of its own.
-        settings: of the data, {"data.form.label_column": "diagnosis"}.
+        options: of `PackOptions`.
 
     Raises:
         InputError: values that do not fit together, or a folder that is not empty.
     """
+    size, per_shard, quality = options["size"], options["per_shard"], options["quality"]
+    raw, seed, workers = options["raw"], options["seed"], options["workers"]
     if size < 1 or per_shard < 1 or (quality is not None and not 1 <= quality <= 95):
         raise InputError(
             f"{Param('size')} and {Param('per_shard')} count from 1, and {Param('quality')} goes from 1 to 95"
@@ -189,4 +164,5 @@ def pack_data(
     if isinstance(data, str | Path) and local_path(data).resolve() in Path(out).resolve().parents:
         raise InputError(f"{out} is in {data}, where it would be data: name another folder")
     packing = Packing(size=size, quality=quality or 90, raw=raw, per_shard=per_shard, workers=workers)
-    return pack(opened("data pack", data, settings, seed), Path(out), packing, strict=strict)
+    splits = opened("data pack", data, options["settings"], seed)
+    return pack(splits, Path(out), packing, strict=options["strict"])

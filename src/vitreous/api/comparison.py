@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from vitreous.api.arguments import RunLike, progress_bar
 from vitreous.api.data_source import data_source
 from vitreous.api.model_source import computation
+from vitreous.api.options import CompareOptions
 from vitreous.checkpoints.loading import load
 from vitreous.data.dataset import ImageDataset
 from vitreous.errors import InputError, LazyModule, Param, check_free, require_packages, writing_to
@@ -18,6 +19,7 @@ from vitreous.tasks import task_of_run
 from vitreous.tasks.answerer import open_answerer
 from vitreous.tasks.task import AnyTask, module_of
 from vitreous.tasks.training_run import open_run
+from vitreous.training.options import with_options
 from vitreous.training.precision import computing
 from vitreous.training.run import default_path
 from vitreous.training.settings import leaves
@@ -28,30 +30,13 @@ else:  # it imports matplotlib, which is not installed everywhere
     page_of_runs = LazyModule("vitreous.inspection.runs.comparison")
 
 
-def compare(
-    *runs: str | Path | RunLike,
-    data: object = None,
-    out: str | Path | None = None,
-    batch_size: int = 64,
-    workers: int | None = None,
-    device: str = "auto",
-    precision: str = "fp32",
-    progress: bool = True,
-    language: str | None = None,
-) -> Comparison:
+@with_options(CompareOptions)
+def compare(*runs: str | Path | RunLike, **options: Unpack[CompareOptions]) -> Comparison:
     """Compare runs of one task on the examples that all of them have held out, and write a page about it.
 
     Args:
         runs: two or more; the others are compared with the first.
-        data: a dataset to compare on, in any form that `train` takes; by default the held-out part of each
-            run's own.
-        out: the HTML file; by default a new one in comparisons/.
-        batch_size: examples in a batch.
-        workers: threads that decode images; by default one for each core.
-        device: auto, cpu, cuda, cuda:N or mps; auto is a GPU where there is one.
-        precision: fp32; bf16; auto: bf16 where that is faster and gives the same answers.
-        progress: show a progress bar on stderr.
-        language: of the page, en or ko; by default the locale's.
+        options: of `CompareOptions`.
 
     Raises:
         InputError: fewer than two runs, runs of different tasks, a run without a model, or nothing held out.
@@ -72,17 +57,19 @@ def compare(
                 f"{paths[0]} is a run of {task.name} and {path} one of {other.name}: "
                 "only runs of one task can be compared"
             )
+    data = options["data"]
     if data is not None and task.info.no_answers:
         raise InputError(
             f"{Param('data')} does not apply to runs of {task.name}, which have no answers: leave it out"
         )
-    page = Path(out or default_path(paths[0].name, Path("comparisons"), ".html"))
+    page = Path(options["out"] or default_path(paths[0].name, Path("comparisons"), ".html"))
     check_free(page)
     source = None if data is None else data_source(data, task.info.targets)
-    how = computation(device, batch_size, workers)
+    how = computation(options["device"], options["batch_size"], options["workers"])
+    precision = options["precision"]
     compared: list[ComparedRun] = []
     shown: page_of_runs.Shown | None = None
-    with speaking(language), progress_bar("comparing", progress) as advance:
+    with speaking(options["language"]), progress_bar("comparing", options["progress"]) as advance:
         for path, name in zip(paths, names_of(paths), strict=True):
             run, images = compared_run(task, path, name, source, advance, precision=precision, **how)
             compared.append(run)

@@ -6,14 +6,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from vitreous.api.arguments import (
-    ImageSize,
     ModelLike,
-    Settings,
+    changed_fields,
     file_stem,
-    model_fields,
     model_name,
     path_of_run,
     progress_bar,
@@ -22,6 +20,7 @@ from vitreous.api.arguments import (
 )
 from vitreous.api.data_source import data_source
 from vitreous.api.model_source import computation, resolve_model
+from vitreous.api.options import CalibrateOptions, ExportOptions
 from vitreous.checkpoints.files import model_folder
 from vitreous.checkpoints.native_writing import save_native
 from vitreous.deployment.export import (
@@ -41,6 +40,7 @@ from vitreous.outside import local_path
 from vitreous.results import Result
 from vitreous.tasks.answerer import open_answerer, task_of, task_or_classification
 from vitreous.tasks.classification import Classification
+from vitreous.training.options import with_options
 from vitreous.whole_files import folder_for, whole
 
 
@@ -67,35 +67,21 @@ class Calibrated(Result):
     thresholds: Mapping[str, float] | None = None
 
 
-def calibrate(
-    model: ModelLike,
-    data: object = None,
-    *,
-    out: str | Path | None = None,
-    batch_size: int | None = None,
-    workers: int | None = None,
-    device: str = "auto",
-    settings: Settings | None = None,
-    config: str | Path | None = None,
-    progress: bool = True,
-) -> Calibrated:
+@with_options(CalibrateOptions)
+def calibrate(model: ModelLike, data: object = None, **options: Unpack[CalibrateOptions]) -> Calibrated:
     """Fit a temperature of a classifier's probabilities, and store the model with it. Ranks do not change.
 
     Args:
         model: a run, whose model is replaced; or any checkpoint with a head, which is written to `out`.
         data: images that the model did not learn from and is not evaluated on, in any form that `train`
             takes; by default those that a training fits the temperature on.
-        out: the folder for the calibrated model; by default that of the run, whose model is replaced.
-        batch_size: images that are computed together; by default 16 on a CPU, 64 on a GPU.
-        workers: threads that decode images; by default one for each core.
-        device: auto, cpu, cuda, cuda:N or mps; auto is a GPU where there is one.
-        settings, config: of the data ({"data.validation_fraction": 0.1}).
-        progress: show a progress bar on stderr.
+        options: of `CalibrateOptions`.
 
     Raises:
         InputError: no such model or data, a task without probabilities, or no images to calibrate on.
     """
-    path, how = path_of_run(model), computation(device, batch_size, workers)
+    path, out = path_of_run(model), options["out"]
+    how = computation(options["device"], options["batch_size"], options["workers"])
     if not isinstance(path, str | Path):
         raise InputError(f"a {type(model).__name__} is stored nowhere: vitreous.save it, and give that path")
     spec, place = str(path), local_path(path)
@@ -106,8 +92,9 @@ def calibrate(
         raise InputError(
             f"{spec} cannot be changed in its place: name a folder for the model with {Param('out')}"
         )
-    answerer, held = open_classifier(spec, "probabilities", data, settings_tree(settings, config))
-    with progress_bar("calibrating", progress) as advance:
+    tree = settings_tree(options["settings"], options["config"])
+    answerer, held = open_classifier(spec, "probabilities", data, tree)
+    with progress_bar("calibrating", options["progress"]) as advance:
         answerer = answerer.to(how["device"])
         before, after = calibrate_model(
             answerer, held.examples, learned=held.learned, progress=advance, **how
@@ -125,19 +112,8 @@ def calibrate(
     return Calibrated(spec, *facts)
 
 
-def export(
-    model: ModelLike,
-    out: str | Path | None = None,
-    *,
-    format: str | None = None,
-    precision: str = "fp32",
-    data: object = None,
-    with_preprocessing: bool = False,
-    image_size: ImageSize | None = None,
-    settings: Settings | None = None,
-    config: str | Path | None = None,
-    progress: bool = True,
-) -> ExportedFile:
+@with_options(ExportOptions)
+def export(model: ModelLike, out: str | Path | None = None, **options: Unpack[ExportOptions]) -> ExportedFile:
     """Write a model as a file for other programs, and compare the outputs of both.
 
     The program takes any number of normalized images of one size ("images") and gives "logits" and
@@ -147,20 +123,14 @@ def export(
         model: a run, a checkpoint in any format, a model name, or a model.
         out: .onnx (ONNX), .pt2 (torch.export), .safetensors (weights for JavaScript), or a format of an
             add-on; by default the model's name with .onnx.
-        format: onnx, torch, safetensors, or that of an add-on, if the name of the file does not say.
-        precision: fp32, or another that the format has: a wrong one is answered with the list.
-        data: images to calibrate a lower precision on; by default the run's validation set.
-        with_preprocessing: include the preprocessing: the program takes pixels, uint8 (B, H, W, C) of any
-            size, and gives probabilities.
-        image_size: pixels of the images that the model takes: 384, or (height, width); by default its own.
-        settings, config: fields of the model's configuration, {"model.heads": 12}; and a TOML file of them.
-        progress: print on stderr that it has begun, since it takes a while.
+        options: of `ExportOptions`.
 
     Raises:
         InputError: an unknown format or suffix, a package that is missing, a model that is too large for the
             format, or a program whose outputs differ.
     """
-    fields = model_fields(settings_tree(settings, config), image_size)
+    format, precision, data = options["format"], options["precision"], options["data"]
+    with_preprocessing, fields = options["with_preprocessing"], changed_fields(options)
     path = Path(out) if out else default_path(file_stem(model_name(model)), format)
     check_weights(model, "export")
     check_free(path)
@@ -180,7 +150,7 @@ def export(
         held = task.to_calibrate(model_name(model), opened, source, {})
         chosen = calibration_pixels if with_preprocessing else calibration_images
         samples = chosen(opened, held.examples)
-    if progress:
+    if options["progress"]:
         say(said("tracing the model and writing {path} ...", path=path))
     how: Any = {"precision": precision, "samples": samples, "with_preprocessing": with_preprocessing}
     return write_export(opened, path, format, new=True, **how)

@@ -7,7 +7,7 @@ from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 import numpy as np
 import torch
@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from vitreous.api.arguments import (
-    ImageSize,
     ModelLike,
-    Settings,
+    changed_fields,
     is_fresh,
     model_fields,
     model_name,
@@ -26,6 +25,7 @@ from vitreous.api.arguments import (
     settings_tree,
 )
 from vitreous.api.model_source import computation, resolve_model
+from vitreous.api.options import AttributeOptions, InspectOptions
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ClassTargets
 from vitreous.data.image_list import Failure, image_list
@@ -42,6 +42,7 @@ from vitreous.models.vit import ViT
 from vitreous.results import Result
 from vitreous.tasks.answerer import task_of, task_or_classification
 from vitreous.tasks.task import AnyTask, module_of
+from vitreous.training.options import with_options
 from vitreous.training.precision import answering_precision, computing, pick_device, weights_type
 from vitreous.training.run import default_path
 
@@ -112,24 +113,8 @@ class Shown(NamedTuple):
     labels: tuple[str, ...] = ()
 
 
-def inspect(
-    model: ModelLike,
-    images: object = None,
-    *,
-    out: str | Path | None = None,
-    label: str | None = None,
-    patch: tuple[int, int] | None = None,
-    compare: ModelLike | None = None,
-    attributions: int | None = None,
-    preprocessing: Preprocessing | None = None,
-    image_size: ImageSize | None = None,
-    device: str = "auto",
-    precision: str = "fp32",
-    settings: Settings | None = None,
-    config: str | Path | None = None,
-    progress: bool = True,
-    language: str | None = None,
-) -> Inspection:
+@with_options(InspectOptions)
+def inspect(model: ModelLike, images: object = None, **options: Unpack[InspectOptions]) -> Inspection:
     """Write the figures of a model: one page to explore, figures as PNG and SVG, numbers as arrays.
 
     Args:
@@ -137,35 +122,23 @@ def inspect(
             torchvision, or a Vision Transformer of your own. A module is not changed.
         images: one or many paths, PIL images, arrays or tensors, or what else the task takes; by default
             held-out images of the run, and handwritten digits for any other model.
-        out: the folder to make; by default one in inspection/.
-        label: the class to explain; by default the predicted class of each image.
-        patch: (row, column) of the patch whose attention is drawn, from 0; by default the middle one.
-        compare: another model to show beside this one, with the similarity of their layers.
-        attributions: number of images that every method attributes to patches, with a sanity check by
-            randomized weights; by default as many as take about a minute.
-        preprocessing: of images, for a module that does not say it.
-        image_size: pixels of the images that the model takes: 384, or (height, width); by default its own.
-        device: auto, cpu, cuda, cuda:N or mps; auto is a GPU where there is one.
-        precision: fp32 or bf16.
-        settings, config: fields of the model's configuration, {"model.heads": 12}; and a TOML file of them.
-        progress: show a progress bar on stderr.
-        language: of the page, en or ko; by default the locale's.
+        options: of `InspectOptions`.
 
     Raises:
         InputError: no such model, image or class; an option that does not apply to the model; or a
             folder that is not empty or cannot be written.
     """
     require_packages("matplotlib", extra="train", what="inspect")
-    model, here = path_of_run(model), pick_device(device)
-    tree = settings_tree(settings, config)
-    fields = model_fields(tree, image_size)
+    model, here, compare = path_of_run(model), pick_device(options["device"]), options["compare"]
+    tree = settings_tree(options["settings"], options["config"])
+    fields = model_fields(tree, options["image_size"])
     if named := isinstance(model, str | Path):
-        refuse_preprocessing(preprocessing)
-    answerer = model if named else viewed(model, preprocessing, fields)
+        refuse_preprocessing(options["preprocessing"])
+    answerer = model if named else viewed(model, options["preprocessing"], fields)
     check_weights(answerer, "inspect")
     task = task_or_classification(answerer)
-    given = {"label": label, "patch": patch, "compare": compare, "attributions": attributions}
-    task.check_options("inspect", **given, image_size=image_size, settings=tree)
+    given = {name: options.get(name) for name in ("label", "patch", "compare", "attributions")}
+    task.check_options("inspect", **given, image_size=options["image_size"], settings=tree)
     if named:
         answerer = task.open(str(model), **fields)
         task = task_of(answerer) or task
@@ -173,13 +146,13 @@ def inspect(
     for each in (answerer, other):  # a module that is measured as it is stays where it is
         if each is not None and not isinstance(each, live.LiveViT):
             module_of(each).to(here)
-    folder = Path(out) if out else default_folder(model)
+    folder = Path(options["out"]) if options["out"] else default_folder(model)
     with (
         modes_restored(model, compare),
-        computing(answering_precision(precision, here), here),
+        computing(answering_precision(options["precision"], here), here),
         writing_to(folder),
-        speaking(language),
-        progress_bar("inspecting", progress) as advance,
+        speaking(options["language"]),
+        progress_bar("inspecting", options["progress"]) as advance,
     ):
         shown = examples_to_show(task, model, answerer, images)
         about = shown.about
@@ -190,66 +163,46 @@ def inspect(
             name=model_name(model),
             about=about,
             fresh=is_fresh(model),
-            label=label,
-            patch=patch,
+            label=options["label"],
+            patch=options["patch"],
             other=other,
             other_name="" if compare is None else model_name(compare),
             labels=shown.labels,
-            attributions=attributions,
+            attributions=options["attributions"],
             progress=advance,
         )
         found = model_report.write_inspection(answerer, shown.examples, folder, request)
     return replace(found, failed=shown.failed, damaged=shown.damaged)
 
 
-def attribute(
-    model: ModelLike,
-    images: object,
-    *,
-    label: str | None = None,
-    steps: int = 16,
-    seed: int = 0,
-    preprocessing: Preprocessing | None = None,
-    image_size: ImageSize | None = None,
-    device: str = "auto",
-    settings: Settings | None = None,
-    config: str | Path | None = None,
-    progress: bool = True,
-) -> Attributions:
+@with_options(AttributeOptions)
+def attribute(model: ModelLike, images: object, **options: Unpack[AttributeOptions]) -> Attributions:
     """Attribute a class to patches by rollout, relevance, attention gradient, integrated gradients, with
     a sanity check by randomized weights.
 
     Args:
         model: a run, a checkpoint in any format, a model name, or a Vision Transformer of any library.
         images: one or many paths, PIL images, arrays or tensors.
-        label: the class to explain; by default the predicted class of each image.
-        steps: of integrated gradients.
-        seed: of the randomized weights.
-        preprocessing: of images, for a module that does not say it.
-        image_size: pixels of the images that the model takes: 384, or (height, width); by default its own.
-        device: auto, cpu, cuda, cuda:N or mps; auto is a GPU where there is one.
-        settings, config: fields of the model's configuration, {"model.heads": 12}; and a TOML file of them.
-        progress: show a progress bar on stderr.
+        options: of `AttributeOptions`.
 
     Raises:
         InputError: no such model, image or class, or a model without attention or without classes.
     """
-    if steps < 1:
+    if options["steps"] < 1:
         raise InputError("steps count from 1: integrated gradients need at least one")
-    fields = model_fields(settings_tree(settings, config), image_size)
-    opened = viewed(path_of_run(model), preprocessing, fields)
+    opened = viewed(path_of_run(model), options["preprocessing"], changed_fields(options))
     if not isinstance(opened, ViT) or opened.config.num_classes is None:
         raise InputError(
             f"{model_name(model)} is not a Vision Transformer with classes, which can be attributed"
         )
     if not isinstance(opened, live.LiveViT):
-        opened.to(pick_device(device))
+        opened.to(pick_device(options["device"]))
     names: list[str] = []
     read: list[int] = []  # the rows of images that can be read
     prepared: list[torch.Tensor] = []
     failed: list[Failure] = []
     damaged: list[Failure] = []
-    for rows in image_rows(opened, image_list(images), **computation(device, None, None)):
+    for rows in image_rows(opened, image_list(images), **computation(options["device"], None, None)):
         read += [len(names) + place for place in rows.readable]
         failed += [Failure(rows.names[place], reason) for place, reason in rows.failed.items()]
         damaged += [Failure(rows.names[place], reason) for place, reason in rows.damaged.items()]
@@ -260,10 +213,12 @@ def attribute(
         raise InputError(f"no image could be read ({failed[0].path}: {failed[0].reason})")
     labels = opened.labels or [str(number) for number in range(opened.config.num_classes)]
     batch = torch.cat(prepared)
-    wanted = None if label is None else torch.full((len(batch),), model_report.class_number(labels, label))
-    with modes_restored(model), progress_bar("attributing", progress) as advance:
+    wanted = None
+    if options["label"] is not None:
+        wanted = torch.full((len(batch),), model_report.class_number(labels, options["label"]))
+    with modes_restored(model), progress_bar("attributing", options["progress"]) as advance:
         found = methods.attribute_batch(
-            opened.eval(), batch, wanted, steps=steps, seed=seed, progress=advance
+            opened.eval(), batch, wanted, steps=options["steps"], seed=options["seed"], progress=advance
         )
 
     def in_rows(values: torch.Tensor) -> NDArray[np.float32]:

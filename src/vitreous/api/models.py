@@ -7,20 +7,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
-from vitreous.api.arguments import (
-    ImageSize,
-    ModelLike,
-    RunLike,
-    Settings,
-    check_batch_size,
-    is_fresh,
-    model_fields,
-    path_of_run,
-    settings_tree,
-)
+from vitreous.api.arguments import ModelLike, RunLike, changed_fields, check_batch_size, is_fresh, path_of_run
 from vitreous.api.model_source import resolve_model
+from vitreous.api.options import ConvertOptions, DescribeOptions, DrawOptions
 from vitreous.checkpoints.loading import open_model
 from vitreous.checkpoints.saving import save, upload
 from vitreous.deployment.programs import check_weights
@@ -35,39 +26,30 @@ from vitreous.models.names import change, config_of, config_of_kind
 from vitreous.models.settings import merged
 from vitreous.outside import read_text, scheme_of
 from vitreous.results import Result
+from vitreous.training.options import with_options
 from vitreous.whole_files import write_text
 
 
-def describe(
-    model: ModelLike,
-    *,
-    image_size: ImageSize | None = None,
-    batch_size: int = 1,
-    settings: Settings | None = None,
-    config: str | Path | None = None,
-) -> Description:
+@with_options(DescribeOptions)
+def describe(model: ModelLike, **options: Unpack[DescribeOptions]) -> Description:
     """Describe each stage of a forward pass: shape, parameters, operations, equation; and the memory.
 
     Args:
         model: a name such as ViT-B/16, which needs no weights; a run, a checkpoint in
             any format, or a model.
-        image_size: pixels of the images that the model takes: 384, or (height, width); by default its own.
-        batch_size: images in a batch, whose memory is computed.
-        settings, config: fields of the model's configuration, {"model.heads": 12}; and a TOML file of them.
+        options: of `DescribeOptions`.
 
     Raises:
         InputError: no such model, or values that do not fit together.
     """
-    check_batch_size(batch_size)
-    return description.describe(shapes_of(model, image_size, settings, config), batch_size=batch_size)
+    check_batch_size(options["batch_size"])
+    shapes = shapes_of(model, changed_fields(options))
+    return description.describe(shapes, batch_size=options["batch_size"])
 
 
-def shapes_of(
-    model: ModelLike, image_size: ImageSize | None, settings: Settings | None, config: str | Path | None
-) -> Any:
-    """Return what says the shapes of a model: its configuration where the weights are not needed for that, or
-    the model."""
-    fields = model_fields(settings_tree(settings, config), image_size)
+def shapes_of(model: ModelLike, fields: dict[str, Any]) -> Any:
+    """Return what says the shapes of a model with some fields changed: its configuration, where the weights
+    are not needed for that, or the model."""
     if isinstance(model, Config):
         return model.checked({}, merged(model.model_dump(), fields))
     if is_fresh(model):
@@ -100,37 +82,24 @@ class Drawing(Result):
         return f'<img alt="{found[1] if found else ""}" src="data:image/svg+xml;base64,{data}">'
 
 
-def draw(
-    model: ModelLike,
-    part: str = "model",
-    *,
-    out: str | Path | None = None,
-    theme: str = "auto",
-    language: str | None = None,
-    image_size: ImageSize | None = None,
-    settings: Settings | None = None,
-    config: str | Path | None = None,
-) -> Drawing:
+@with_options(DrawOptions)
+def draw(model: ModelLike, part: str = "model", **options: Unpack[DrawOptions]) -> Drawing:
     """Draw the architecture of a model as SVG, with the shapes that `describe` measures.
 
     Args:
         model: a name such as ViT-B/16, a configuration, a model, a run, or a checkpoint in any format.
         part: model, the whole (of a ViT the paper's Figure 1); and of a ViT matrices, from the image through
             the first block; block; or head, one attention head.
-        out: the SVG file to write.
-        theme: light, dark, or auto: that of the page or the system that shows it.
-        language: of the words, en or ko; by default that of the locale.
-        image_size: pixels of the images that the model takes: 384, or (height, width); by default its own.
-        settings, config: fields of the model's configuration, {"model.heads": 12}; and a TOML file of them.
+        options: of `DrawOptions`.
 
     Raises:
         InputError: no such model, part or theme, values that do not fit together, or `out` exists.
     """
-    with speaking(language):
-        svg = drawing.draw(shapes_of(model, image_size, settings, config), part, theme)
-    if out is None:
+    with speaking(options["language"]):
+        svg = drawing.draw(shapes_of(model, changed_fields(options)), part, options["theme"])
+    if options["out"] is None:
         return Drawing(svg)
-    path = Path(out)
+    path = Path(options["out"])
     check_free(path, "choose another file")
     with writing_to(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -148,46 +117,29 @@ class Converted(Result):
     max_abs_difference: float
 
 
+@with_options(ConvertOptions)
 def convert(
-    source: str | Path | RunLike,
-    destination: str | Path,
-    *,
-    format: str | None = None,
-    source_format: str | None = None,
-    like: str | None = None,
-    drop: Sequence[str] = (),
-    license: str | None = None,
-    image_size: ImageSize | None = None,
-    settings: Settings | None = None,
-    config: str | Path | None = None,
+    source: str | Path | RunLike, destination: str | Path, **options: Unpack[ConvertOptions]
 ) -> Converted:
     """Write a model in another format, read it back, and compare the outputs of both.
 
     Args:
         source: a checkpoint of any format, a run, hf:org/name, an https: address, or a model name.
         destination: a new folder or file, as the format wants it; or hf:owner/name, a repository of the hub.
-        format: format to write: vitreous, google, bit, torchvision, vit-pytorch, frankzvit, radio, aimv2,
-            vit-5, huggingface, open-clip, dinov3, dinov2 or timm; by default google for .npz, else vitreous.
-        source_format: format of the source; by default it is detected.
-        like: a published model that describes a source of weights alone: timm:NAME, hf:org/name or a folder.
-        drop: parts that the format cannot hold and that are left out: representation_size, head, norm_eps,
-            mlp.
-        license: license for the model card; by default that of the source.
-        image_size: pixels of the images that the model takes: 384, or (height, width); by default its own.
-        settings, config: fields of the model's configuration, {"model.heads": 12}; and a TOML file of them.
+        options: of `ConvertOptions`.
 
     Raises:
         InputError: no such source, a destination that is taken, or a part that the format cannot hold.
     """
-    fields = model_fields(settings_tree(settings, config), image_size)
-    fields |= {} if like is None else {"like": like}
+    fields, drop, license = changed_fields(options), options["drop"], options["license"]
+    fields |= {} if options["like"] is None else {"like": options["like"]}
     path, remote = Path(destination), scheme_of(destination) == "hf"
     if not remote:
         check_free(path, "choose another path")
-    format = format or ("google" if path.suffix == ".npz" else "vitreous")
+    format = options["format"] or ("google" if path.suffix == ".npz" else "vitreous")
     named = source.path if isinstance(source, RunLike) else source
     check_weights(named, "convert")
-    model = open_model(named, format=source_format, **fields)
+    model = open_model(named, format=options["source_format"], **fields)
     if remote:
         address, difference = upload(model, str(destination), format=format, license=license, drop=drop)
         return Converted(address, format, tuple(drop), difference)

@@ -6,9 +6,21 @@ Only types are imported: the help of a command is read before PyTorch is.
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, TypedDict
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
-from vitreous.training.options import ConfigFile, Device, ImageSize, Option, Settings
+from vitreous.training.options import (
+    ANY_SETTING,
+    SIZE,
+    ConfigFile,
+    Device,
+    ImageSize,
+    ModelLike,
+    Option,
+    Settings,
+)
+
+if TYPE_CHECKING:
+    from vitreous.models.preprocessing import Preprocessing
 
 Threshold = int | float | str | Mapping[str, float]
 
@@ -17,16 +29,21 @@ BatchSize = Annotated[
     int | None, Option("images that are computed together; by default 16 on a CPU, 64 on a GPU")
 ]
 DataSettings = Annotated[
-    "Settings | None", Option('settings of the data: {"data.form.label_column": "diagnosis"}')
+    "Settings | None",
+    Option('settings of the data: {"data.form.label_column": "diagnosis"}', in_shell=ANY_SETTING),
 ]
 InputSize = Annotated[
     "ImageSize | None",
-    Option("pixels of the images that the model takes: 384, or (height, width); by default its own"),
+    Option(
+        "pixels of the images that the model takes: 384, or (height, width); by default its own",
+        in_shell=SIZE,
+    ),
 ]
 ModelSettings = Annotated[
-    "Settings | None", Option('fields of the model\'s configuration: {"model.heads": 12}')
+    "Settings | None",
+    Option('fields of the model\'s configuration: {"model.heads": 12}', in_shell=ANY_SETTING),
 ]
-PageLanguage = Annotated[str | None, Option("of the page, en or ko; by default the locale's")]
+PageLanguage = Annotated[str | None, Option("language of the page: en or ko; by default the locale's")]
 Patches = Annotated[
     int | None,
     Option(
@@ -39,6 +56,9 @@ Precision = Annotated[
     Option("fp32; bf16; auto: bf16 where that is faster and gives the same answers", default="auto"),
 ]
 Progress = Annotated[bool, Option("show a progress bar on stderr", default=True, in_python=True)]
+OwnPreprocessing = Annotated[
+    "Preprocessing | None", Option("of images, for a module that does not say it", in_python=True)
+]
 TestTimeAugmentation = Annotated[
     bool,
     Option(
@@ -57,7 +77,10 @@ class PredictOptions(TypedDict, total=False):
         Option(
             "name all labels that are as probable as well, `labels`: several where an image can have "
             'several, or none where the model is unsure. {"cat": 0.3}: of some labels, 0.5 for the others. '
-            '"best": of each label the one with the largest F1 on the validation set'
+            '"best": of each label the one with the largest F1 on the validation set',
+            in_shell="report all labels with at least this probability, several or none: a number; "
+            "LABEL=NUMBER for some, 0.5 for the others; best: for each of several labels the threshold of "
+            "the largest F1 on validation",
         ),
     ]
     tta: TestTimeAugmentation
@@ -113,7 +136,10 @@ class ProbeOptions(TypedDict, total=False):
     device: Device
     precision: Precision
     settings: Annotated[
-        "Settings | None", Option("fields of the model (model.heads) and of the data (data.test_fraction)")
+        "Settings | None",
+        Option(
+            "fields of the model (model.heads) and of the data (data.test_fraction)", in_shell=ANY_SETTING
+        ),
     ]
     config: ConfigFile
     progress: Progress
@@ -136,7 +162,204 @@ class EvaluateOptions(TypedDict, total=False):
     precision: Precision
     settings: Annotated[
         "Settings | None",
-        Option('settings of the data ({"data.test_fraction": 0.3}) and of the model\'s configuration'),
+        Option(
+            'settings of the data ({"data.test_fraction": 0.3}) and of the model\'s configuration',
+            in_shell=ANY_SETTING,
+        ),
     ]
     config: ConfigFile
     progress: Progress
+
+
+class InspectOptions(TypedDict, total=False):
+    out: Annotated[str | Path | None, Option("the folder to make; by default one in inspection/")]
+    label: Annotated[str | None, Option("the class to explain; by default the predicted class of each image")]
+    patch: Annotated[
+        tuple[int, int] | None,
+        Option(
+            "(row, column) of the patch whose attention is drawn, from 0; by default the middle one",
+            in_shell="the patch to follow, counted from 1: 3x5; by default the middle one",
+        ),
+    ]
+    compare: Annotated[
+        "ModelLike | None",
+        Option("another model to show beside this one, with the similarity of their layers"),
+    ]
+    attributions: Annotated[
+        int | None,
+        Option(
+            "number of images that every method attributes to patches, with a sanity check by randomized "
+            "weights; by default as many as take about a minute"
+        ),
+    ]
+    preprocessing: OwnPreprocessing
+    image_size: InputSize
+    device: Device
+    precision: Annotated[str, Option("fp32 or bf16", default="fp32")]
+    settings: ModelSettings
+    config: ConfigFile
+    progress: Progress
+    language: PageLanguage
+
+
+class AttributeOptions(TypedDict, total=False):
+    label: Annotated[str | None, Option("the class to explain; by default the predicted class of each image")]
+    steps: Annotated[int, Option("of integrated gradients", default=16)]
+    seed: Annotated[int, Option("of the randomized weights", default=0)]
+    preprocessing: OwnPreprocessing
+    image_size: InputSize
+    device: Device
+    settings: ModelSettings
+    config: ConfigFile
+    progress: Progress
+
+
+class CompareOptions(TypedDict, total=False):
+    data: Annotated[
+        object,
+        Option(
+            "a dataset to compare on, in any form that a training takes; by default the held-out part of "
+            "each run's own"
+        ),
+    ]
+    out: Annotated[str | Path | None, Option("the HTML file; by default a new one in comparisons/")]
+    batch_size: Annotated[int, Option("examples in a batch", default=64)]
+    workers: Workers
+    device: Device
+    precision: Annotated[
+        str,
+        Option("fp32; bf16; auto: bf16 where that is faster and gives the same answers", default="fp32"),
+    ]
+    progress: Progress
+    language: PageLanguage
+
+
+class CalibrateOptions(TypedDict, total=False):
+    out: Annotated[
+        str | Path | None,
+        Option("the folder for the calibrated model; by default that of the run, whose model is replaced"),
+    ]
+    batch_size: BatchSize
+    workers: Workers
+    device: Device
+    settings: DataSettings
+    config: ConfigFile
+    progress: Progress
+
+
+class ExportOptions(TypedDict, total=False):
+    format: Annotated[
+        str | None,
+        Option("onnx, torch, safetensors, or that of an add-on, if the name of the file does not say"),
+    ]
+    precision: Annotated[
+        str,
+        Option("fp32, or another that the format has: a wrong one is answered with the list", default="fp32"),
+    ]
+    data: Annotated[
+        object,
+        Option("images to calibrate a lower precision on; by default the run's validation set"),
+    ]
+    with_preprocessing: Annotated[
+        bool,
+        Option(
+            "include the preprocessing: the program takes pixels, uint8 (B, H, W, C) of any size, and gives "
+            "probabilities",
+            default=False,
+        ),
+    ]
+    image_size: InputSize
+    settings: ModelSettings
+    config: ConfigFile
+    progress: Annotated[
+        bool,
+        Option("print on stderr that it has begun, since it takes a while", default=True, in_python=True),
+    ]
+
+
+class DescribeOptions(TypedDict, total=False):
+    image_size: InputSize
+    batch_size: Annotated[int, Option("images in a batch, whose memory is computed", default=1)]
+    settings: ModelSettings
+    config: ConfigFile
+
+
+class DrawOptions(TypedDict, total=False):
+    out: Annotated[str | Path | None, Option("the SVG file to write")]
+    theme: Annotated[
+        str,
+        Option("light, dark, or auto: that of the page or the system that shows it", default="auto"),
+    ]
+    language: Annotated[str | None, Option("of the words, en or ko; by default that of the locale")]
+    image_size: InputSize
+    settings: ModelSettings
+    config: ConfigFile
+
+
+class ConvertOptions(TypedDict, total=False):
+    format: Annotated[
+        str | None,
+        Option(
+            "format to write: vitreous, google, bit, torchvision, vit-pytorch, frankzvit, radio, aimv2, "
+            "vit-5, huggingface, open-clip, dinov3, dinov2 or timm; by default google for .npz, else vitreous"
+        ),
+    ]
+    source_format: Annotated[str | None, Option("format of the source; by default it is detected")]
+    like: Annotated[
+        str | None,
+        Option(
+            "a published model that describes a source of weights alone: timm:NAME, hf:org/name or a folder"
+        ),
+    ]
+    drop: Annotated[
+        Sequence[str],
+        Option(
+            "parts that the format cannot hold and that are left out: representation_size, head, norm_eps, "
+            "mlp",
+            default=(),
+        ),
+    ]
+    license: Annotated[str | None, Option("license for the model card; by default that of the source")]
+    image_size: InputSize
+    settings: ModelSettings
+    config: ConfigFile
+
+
+class CheckOptions(TypedDict, total=False):
+    task: Annotated[
+        str,
+        Option("classification, or another whose data have checks", default="classification"),
+    ]
+    workers: Workers
+    quarantine: Annotated[
+        str | Path | None,
+        Option("a folder to which files that cannot be read are moved, out of a folder of images"),
+    ]
+    report: Annotated[
+        str | Path | None,
+        Option(
+            "an HTML page to write, which shows the images that were found; a CSV file of the same name "
+            "lists those that a training should exclude. They replace such a page and such a list alone"
+        ),
+    ]
+    language: PageLanguage
+    settings: DataSettings
+
+
+class PackOptions(TypedDict, total=False):
+    size: Annotated[int, Option("pixels of the shorter side; smaller images keep theirs", default=256)]
+    quality: Annotated[int | None, Option("JPEG quality, 1 to 95; by default 90")]
+    raw: Annotated[
+        bool,
+        Option(
+            "store pixels instead of JPEGs: nothing to decode, and nearly ten times as large", default=False
+        ),
+    ]
+    per_shard: Annotated[int, Option("number of images in each shard", default=5000)]
+    workers: Workers
+    strict: Annotated[
+        bool,
+        Option("stop at an image that cannot be read, instead of leaving it out", default=False),
+    ]
+    seed: Annotated[int, Option("random seed of the split, where the data has none of its own", default=0)]
+    settings: DataSettings

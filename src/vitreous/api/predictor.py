@@ -13,6 +13,7 @@ from vitreous.api.arguments import (
     ImageSize,
     ModelLike,
     Settings,
+    changed_fields,
     check_batch_size,
     check_whole,
     model_fields,
@@ -263,8 +264,8 @@ def predictor_for(model: ModelLike, output: str, *, patches: int | None, **optio
     """Return what answers as the options of `predict` and `embed` ask, with `patches` to each image in its
     own aspect ratio: the one before, if it is the same. Raises InputError: as `native_aspect`."""
     if patches is not None:
-        tree = settings_tree(options.pop("settings"), options.pop("config"))
-        model = model_source.native_aspect(model, patches, model_fields(tree, options.pop("image_size")))
+        model = model_source.native_aspect(model, patches, changed_fields(options))
+        options |= {"settings": None, "config": None, "image_size": None}
     return latest(Predictor(model, output, **options))
 
 

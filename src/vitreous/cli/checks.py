@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypedDict, Unpack
+from typing import TYPE_CHECKING, Annotated, Unpack
 
 from cyclopts import Parameter
 
 import vitreous as vt
-from vitreous.cli.options import Int, Json, Language, Settings, Text, Workers
+from vitreous.api.options import CheckOptions, PackOptions
+from vitreous.cli.options import Json, Settings, with_parsed_options
 from vitreous.cli.printing import print_findings, print_json, print_named
 from vitreous.errors import InputError, printable, utf8_name
 from vitreous.languages import unreadable
@@ -42,27 +43,7 @@ def doctor(
     return 1 if diagnosis.errors else 0
 
 
-class CheckOptions(TypedDict, total=False):
-    task: Annotated[
-        Text,
-        Parameter(help="classification, or another whose data have checks [default: classification]"),
-    ]
-    workers: Workers
-    quarantine: Annotated[
-        Path,
-        Parameter(help="move files that cannot be read out of a folder of images into this folder"),
-    ]
-    report: Annotated[
-        Path,
-        Parameter(
-            help="write an HTML page that shows the images found; a CSV file of the same name lists those "
-            "that a training should exclude. Only an earlier page and list are replaced"
-        ),
-    ]
-    language: Language
-    settings: Settings
-
-
+@with_parsed_options()
 def check(
     data: Annotated[str, Parameter(help="a dataset in any form that vitreous train takes")],
     /,
@@ -83,23 +64,7 @@ def check(
     return 1 if found.errors else 0
 
 
-class PackOptions(TypedDict, total=False):
-    size: Annotated[
-        Int,
-        Parameter(help="pixels of the shorter side; smaller images keep theirs [default: 256]"),
-    ]
-    quality: Annotated[Int, Parameter(help="JPEG quality, 1 to 95; by default 90")]
-    raw: Annotated[
-        bool,
-        Parameter(help="store pixels instead of JPEGs: nothing to decode, and nearly ten times as large"),
-    ]
-    per_shard: Annotated[Int, Parameter(help="number of images in each shard [default: 5000]")]
-    workers: Workers
-    strict: Annotated[bool, Parameter(help="stop at an image that cannot be read, instead of leaving it out")]
-    seed: Annotated[Int, Parameter(help="random seed of the split, where the data has none of its own")]
-    settings: Settings
-
-
+@with_parsed_options()
 def pack(
     data: Annotated[str, Parameter(help="a dataset in any form that vitreous train takes")],
     out: Annotated[Path, Parameter(help="a new folder")],

@@ -4,23 +4,13 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated, TypedDict, Unpack
+from typing import Annotated, Unpack
 
 from cyclopts import Parameter
 
 import vitreous as vt
-from vitreous.cli.options import (
-    BatchSizes,
-    ConfigFile,
-    Device,
-    ImageSize,
-    Json,
-    Model,
-    Precision,
-    Settings,
-    Text,
-    Workers,
-)
+from vitreous.api.options import CalibrateOptions, ExportOptions
+from vitreous.cli.options import Json, Model, with_parsed_options
 from vitreous.cli.printing import print_json, print_named, print_table
 from vitreous.languages.terminal import said, word
 from vitreous.results import percent
@@ -28,20 +18,7 @@ from vitreous.results import percent
 WithOut = Annotated[str, Parameter(help="a run directory; or, with --out, any checkpoint of a classifier")]
 
 
-class CalibrateOptions(TypedDict, total=False):
-    out: Annotated[
-        Path,
-        Parameter(
-            help="the folder for the calibrated model; by default that of the run, whose model is replaced"
-        ),
-    ]
-    batch_size: BatchSizes
-    workers: Workers
-    device: Device
-    settings: Settings
-    config: ConfigFile
-
-
+@with_parsed_options()
 def calibrate(
     run: WithOut,
     data: Annotated[
@@ -85,30 +62,7 @@ def calibrate(
         print_table(("\nlabel", "threshold"), rows)
 
 
-class ExportOptions(TypedDict, total=False):
-    format: Annotated[
-        Text,
-        Parameter(
-            help="onnx, torch, safetensors, or that of an add-on, if the name of the file does not say"
-        ),
-    ]
-    precision: Annotated[Precision, Parameter(help="fp32, or another that the format has [default: fp32]")]
-    data: Annotated[
-        Text,
-        Parameter(help="images to calibrate a lower precision on; by default the run's validation set"),
-    ]
-    with_preprocessing: Annotated[
-        bool,
-        Parameter(
-            help="include the preprocessing: the program takes pixels, uint8 (B, H, W, C) of any size, and "
-            "gives probabilities"
-        ),
-    ]
-    image_size: ImageSize
-    settings: Settings
-    config: ConfigFile
-
-
+@with_parsed_options()
 def export(
     model: Model,
     /,

@@ -4,26 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Annotated, TypedDict, Unpack
+from typing import Annotated, Unpack
 
 from cyclopts import Parameter, Token
 
 import vitreous as vt
-from vitreous.cli.options import (
-    BatchSizes,
-    ConfigFile,
-    Device,
-    ImageSize,
-    Int,
-    Json,
-    Language,
-    Model,
-    Precision,
-    Settings,
-    Text,
-    Workers,
-)
+from vitreous.api.options import CompareOptions, InspectOptions
+from vitreous.cli.options import Json, Model, with_parsed_options
 from vitreous.cli.printing import print_json, print_named, print_table, print_wrong
 from vitreous.errors import InputError
 from vitreous.languages.terminal import said
@@ -46,44 +33,10 @@ def parse_patch(_: object, tokens: Sequence[Token]) -> tuple[int, int]:
 Shown = Annotated[
     str, Parameter(help="files, folders, globs; by default held-out images of the run, or handwritten digits")
 ]
-Patch = Annotated[
-    tuple[int, int],
-    Parameter(
-        converter=parse_patch,
-        n_tokens=1,
-        metavar="ROWxCOLUMN",
-        help="the patch to follow, counted from 1: 3x5; by default the middle one",
-    ),
-]
+Patch = Annotated[tuple[int, int], Parameter(converter=parse_patch, n_tokens=1, metavar="ROWxCOLUMN")]
 
 
-class InspectOptions(TypedDict, total=False):
-    out: Annotated[Path, Parameter(help="the folder to make; by default one in inspection/")]
-    label: Annotated[
-        Text,
-        Parameter(help="the class to explain; by default the predicted class of each image"),
-    ]
-    patch: Patch
-    compare: Annotated[
-        Text,
-        Parameter(help="another model to show beside this one, with the similarity of their layers"),
-    ]
-    attributions: Annotated[
-        Int,
-        Parameter(
-            help="number of images that every method attributes to patches, with a sanity check by "
-            "randomized "
-            "weights; by default as many as take about a minute"
-        ),
-    ]
-    image_size: ImageSize
-    device: Device
-    precision: Annotated[Precision, Parameter(help="fp32 or bf16 [default: fp32]")]
-    settings: Settings
-    config: ConfigFile
-    language: Language
-
-
+@with_parsed_options(patch=Patch)
 def inspect(model: Model, /, *images: Shown, json: Json = False, **options: Unpack[InspectOptions]) -> int:
     """The paper's figures for a model: one page to explore, figures as PNG and SVG, numbers as arrays."""
     result = vt.inspect(model, list(images) or None, **options)
@@ -107,28 +60,7 @@ def inspect(model: Model, /, *images: Shown, json: Json = False, **options: Unpa
     return print_wrong(result.failed, result.damaged)
 
 
-class CompareOptions(TypedDict, total=False):
-    data: Annotated[
-        Text,
-        Parameter(
-            help="a dataset to compare on, in any form that vitreous train takes; by default the held-out "
-            "part "
-            "of each run's own"
-        ),
-    ]
-    out: Annotated[Path, Parameter(help="the HTML file; by default a new one in comparisons/")]
-    batch_size: Annotated[BatchSizes, Parameter(help="examples in a batch [default: 64]")]
-    workers: Workers
-    device: Device
-    precision: Annotated[
-        Precision,
-        Parameter(
-            help="fp32; bf16; auto: bf16 where that is faster and gives the same answers [default: fp32]"
-        ),
-    ]
-    language: Language
-
-
+@with_parsed_options()
 def compare(
     *runs: Annotated[str, Parameter(help="two or more run directories of one task")],
     json: Json = False,

@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any, TypedDict, Unpack
+from typing import Annotated, Any, Unpack
 
 from cyclopts import Parameter
 
 import vitreous as vt
-from vitreous.cli.options import BatchSizes, ConfigFile, ImageSize, Json, Model, Settings, Text, Texts
+from vitreous.api.options import ConvertOptions, DescribeOptions
+from vitreous.cli.options import Json, Model, with_parsed_options
 from vitreous.cli.printing import print_json, print_names, print_table
 from vitreous.errors import InputError
 from vitreous.languages.terminal import said, word
 from vitreous.results import byte_size, si
 
 
-class DescribeOptions(TypedDict, total=False):
-    image_size: ImageSize
-    batch_size: Annotated[
-        BatchSizes,
-        Parameter(help="images in a batch, whose memory is computed [default: 1]"),
-    ]
-    settings: Settings
-    config: ConfigFile
-
-
+@with_parsed_options()
 def describe(
     model: Model,
     /,
@@ -55,36 +47,7 @@ def describe(
 SourceFormat = Annotated[str, Parameter(name="--from", metavar="TEXT")]
 
 
-class ConvertOptions(TypedDict, total=False):
-    format: Annotated[
-        Text,
-        Parameter(
-            help="format to write: vitreous, google, bit, torchvision, vit-pytorch, frankzvit, radio, aimv2, "
-            "vit-5, huggingface, open-clip, dinov3, dinov2 or timm; by default google for .npz, else vitreous"
-        ),
-    ]
-    source_format: Annotated[SourceFormat, Parameter(help="format of the source; by default it is detected")]
-    like: Annotated[
-        Text,
-        Parameter(
-            help="a published model that describes a source of weights alone: timm:NAME, hf:org/name or a "
-            "folder"
-        ),
-    ]
-    drop: Annotated[
-        Texts,
-        Parameter(
-            help="parts that the format cannot hold and that are left out: representation_size, head, "
-            "norm_eps, "
-            "mlp"
-        ),
-    ]
-    license: Annotated[Text, Parameter(help="license for the model card; by default that of the source")]
-    image_size: ImageSize
-    settings: Settings
-    config: ConfigFile
-
-
+@with_parsed_options(source_format=SourceFormat)
 def convert(
     source: Model,
     destination: Annotated[

@@ -15,6 +15,7 @@ from vitreous.errors import InputError
 from vitreous.languages.terminal import said
 from vitreous.outside import finite_number
 from vitreous.outside import whole_number as parse_whole
+from vitreous.training.options import ANY_SETTING, Option
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., object])
 LARGEST = 2**31 - 1  # of whole numbers
@@ -131,34 +132,7 @@ Json = Annotated[
 
 Ints = Annotated[list[Int], Parameter(consume_multiple=True)]
 Texts = Annotated[list[Text], Parameter(consume_multiple=True)]
-AUTO = "bf16 where that is faster and gives the same answers, or what an add-on has chosen"
-BatchSizes = Annotated[
-    Int,
-    Parameter(
-        validator=at_least("--batch-size", 1), help="images in a batch; by default 16 on a CPU, 64 on a GPU"
-    ),
-]
-ConfigFile = Annotated[Path, Parameter(help="a TOML file of such settings")]
-Device = Annotated[Text, Parameter(help="auto, cpu, cuda or cuda:N [default: auto]")]
-Language = Annotated[Text, Parameter(help="language of the page: en or ko; by default the locale's")]
-Precision = Annotated[Text, Parameter(help=f"fp32; bf16; auto: {AUTO} [default: auto]")]
-Workers = Annotated[
-    Int,
-    Parameter(
-        validator=at_least("--workers", 0),
-        help="threads that decode images; by default one for each core",
-    ),
-]
 AUTO_OR_NUMBER = Parameter(converter=number_or_auto, metavar="N|auto", show_choices=False)
-ImageSize = Annotated[
-    tuple[int, int],
-    Parameter(
-        converter=parse_size,
-        n_tokens=1,
-        metavar="SIZE",
-        help="pixels of the images that the model takes: 384, or 384x512 (height x width)",
-    ),
-]
 Settings = Annotated[
     dict[str, object],
     Parameter(
@@ -167,10 +141,13 @@ Settings = Annotated[
         accepts_keys=False,
         n_tokens=-1,
         metavar="NAME=VALUE",
-        help="any field of the configuration, as often as needed: --set model.depth=6",
+        help=ANY_SETTING,
     ),
 ]
-WRITTEN_OTHERWISE: dict[str, object] = {"image_size": ImageSize, "settings": Settings}  # than in Python
+WRITTEN_OTHERWISE: dict[str, object] = {  # than in Python
+    "image_size": Annotated[tuple[int, int], Parameter(converter=parse_size, n_tokens=1, metavar="SIZE")],
+    "settings": Settings,
+}
 LEAST = {"batch_size": 1, "workers": 0}
 
 
@@ -179,15 +156,16 @@ def with_parsed_options(**own: object) -> Callable[[FunctionT], FunctionT]:
     parsed as their types say, with their texts as help.
 
     Args:
-        own: how some of them are parsed, and explained, that are written otherwise than in Python.
+        own: how some of them are parsed that are written otherwise than in Python.
     """
+    otherwise = {**WRITTEN_OTHERWISE, **own}
 
     def decorate(function: FunctionT) -> FunctionT:
         (declared,) = get_args(get_type_hints(function, include_extras=True)["options"])
         hints: dict[str, object] = {}
         for name, hint in declared.__annotations__.items():
-            if name in own or name in WRITTEN_OTHERWISE:
-                hints[name] = own.get(name) or WRITTEN_OTHERWISE[name]
+            if name in otherwise:
+                hints[name] = Annotated[otherwise[name], help_of(hint)]
             elif not hint.__metadata__[-1].in_python:
                 hints[name] = parsed_option(name, hint)
         options = TypedDict(declared.__name__, hints, total=False)  # type: ignore[misc]
@@ -197,24 +175,24 @@ def with_parsed_options(**own: object) -> Callable[[FunctionT], FunctionT]:
     return decorate
 
 
+def help_of(hint: Any) -> Parameter:
+    """Return what the help says of an option, with its default."""
+    option: Option = hint.__metadata__[-1]
+    default = f" [default: {option.default}]" if option.default else ""
+    return Parameter(help=(option.in_shell or option.text) + default)
+
+
 def parsed_option(name: str, hint: Any) -> object:
     """Return how an option is parsed whose Python parameter has this type, with its help."""
-    option, kind = hint.__metadata__[-1], get_args(hint)[0]
+    kind, about = get_args(hint)[0], help_of(hint)
     kinds = get_args(kind) or (kind,)
-    about = Parameter(help=option.text + (f" [default: {option.default}]" if option.default else ""))
     if bool in kinds:
         # Only one that a file may have switched on is switched off.
-        off = f"--no-{name.replace('_', '-')}" if option.default is None else ()
-        return Annotated[bool, Parameter(help=option.text, negative=off)]
+        off = f"--no-{name.replace('_', '-')}" if hint.__metadata__[-1].default is None else ()
+        return Annotated[bool, about, Parameter(negative=off)]
     if Literal["auto"] in kinds:
         return Annotated[kind, AUTO_OR_NUMBER, about]
-    parsers = (
-        (Path, Path),
-        (Sequence[int], Ints),
-        (Sequence[str], Texts),
-        (float, Number),
-        (int, Int),
-    )
+    parsers = ((Path, Path), (Sequence[int], Ints), (Sequence[str], Texts), (float, Number), (int, Int))
     parsed = next((parsed for each, parsed in parsers if each in kinds), Text)
     if name in LEAST:
         least = Parameter(validator=at_least(f"--{name.replace('_', '-')}", LEAST[name]))

@@ -39,9 +39,6 @@ Threshold = Annotated[
         accepts_keys=False,
         n_tokens=-1,
         metavar="VALUE",
-        help="report all labels with at least this probability, several or none: a number; LABEL=NUMBER for "
-        "some, 0.5 for the others; best: for each of several labels the threshold of the largest F1 on "
-        "validation",
     ),
 ]
 

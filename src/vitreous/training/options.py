@@ -73,6 +73,7 @@ class Option(NamedTuple):
         with_it: settings of the same group that have a meaning only with that value.
         default: of the Python function.
         in_python: whether only the Python function has it.
+        in_shell: the help, where the option is written otherwise there.
     """
 
     text: str
@@ -81,11 +82,14 @@ class Option(NamedTuple):
     with_it: tuple[str, ...] = ()
     default: object = None
     in_python: bool = False
+    in_shell: str = ""
 
 
 Device = Annotated[
     str, Option("auto, cpu, cuda, cuda:N or mps; auto is a GPU where there is one", default="auto")
 ]
+ANY_SETTING = "any field of the configuration, as often as needed: --set model.depth=6"
+SIZE = "pixels of the images that the model takes: 384, or 384x512 (height x width)"
 ConfigFile = Annotated[str | Path | None, Option("a TOML file of such settings")]
 
 
@@ -113,7 +117,8 @@ class RunOptions(TypedDict, total=False):
         int | None, Option("random seed of initialization, shuffling and augmentation", sets="seed")
     ]
     settings: Annotated[
-        "Settings | None", Option('any leaf of the configuration: {"training.peak_lr": 1e-3}')
+        "Settings | None",
+        Option('any leaf of the configuration: {"training.peak_lr": 1e-3}', in_shell=ANY_SETTING),
     ]
     config: ConfigFile
     callbacks: Annotated[
@@ -159,6 +164,7 @@ class ImageOptions(TypedDict, total=False):
         Option(
             "pixels of the images that the model takes: 384, or (height, width); by default its own",
             sets="model.image_size",
+            in_shell=SIZE,
         ),
     ]
     minutes: Annotated[

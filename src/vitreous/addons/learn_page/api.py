@@ -4,37 +4,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
-from vitreous.api.arguments import (
-    ImageSize,
-    Settings,
-    is_fresh,
-    model_fields,
-    model_name,
-    path_of_run,
-    settings_tree,
-)
+from vitreous.addons.learn_page.options import LearnOptions
+from vitreous.api.arguments import changed_fields, is_fresh, model_name, path_of_run
 from vitreous.api.model_source import resolve_model
 from vitreous.errors import InputError, check_free, require_packages, writing_to
 from vitreous.languages import speaking
 from vitreous.models.stored import ImageLike
+from vitreous.training.options import with_options
 
 if TYPE_CHECKING:
     from vitreous.addons.learn_page.page import LearnPage
     from vitreous.data.image_list import Failure
 
 
-def learn(
-    model: Any = None,
-    images: Any = None,
-    *,
-    out: str | Path | None = None,
-    language: str | None = None,
-    image_size: ImageSize | None = None,
-    settings: Settings | None = None,
-    config: str | Path | None = None,
-) -> LearnPage:
+@with_options(LearnOptions)
+def learn(model: Any = None, images: Any = None, **options: Unpack[LearnOptions]) -> LearnPage:
     """Write one offline HTML page that runs a model in the browser and shows every tensor on the way.
 
     Args:
@@ -45,12 +31,7 @@ def learn(
             8 bits do for a weight) the page has recorded tensors instead.
         images: one or many paths, PIL images, arrays or tensors to try; by default held-out images of the
             run, and handwritten digits for any other model.
-        out: the HTML file; by default learn.html: in the directory of the run, in this folder without a
-            MODEL, and in a new folder in inspection/ for any other model.
-        language: language in which the page opens, en or ko, of which it has both; by default that of the
-            browser.
-        image_size: pixels of the images that the model takes: 384, or (height, width); by default its own.
-        settings, config: fields of the model's configuration, {"model.heads": 12}; and a TOML file of them.
+        options: of `LearnOptions`.
 
     Raises:
         InputError: no such model or image, or a model that the page cannot run.
@@ -62,9 +43,10 @@ def learn(
     named = "digits" if model is None else model
     own = isinstance(named, str) and named in BUNDLED and not Path(named).exists()
     model = BUNDLED[named] if own else path_of_run(model)
-    fields = model_fields(settings_tree(settings, config), image_size)
+    fields = changed_fields(options)
     opened = resolve_model(model, **fields)
     run = Path(model_name(model))
+    out = options["out"]
     of_run = not out and (run / "config.toml").is_file()  # whose page is replaced
     page = Path(out or "learn.html")
     if of_run:
@@ -73,7 +55,7 @@ def learn(
         page = default_folder(model) / page
     if not of_run:
         check_free(page)
-    with speaking(language), writing_to(page):
+    with speaking(options["language"]), writing_to(page):
         samples, failed = samples_of(model, opened, images)
         facts = facts_of(model) if own else {}
         if images is not None:
@@ -84,7 +66,7 @@ def learn(
             samples,
             name=run.name,
             trained=not is_fresh(model),
-            ask_browser=language is None,
+            ask_browser=options["language"] is None,
             facts=facts,
             bundled=named if own else "",
             new=not of_run,

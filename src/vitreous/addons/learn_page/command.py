@@ -2,38 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, TypedDict, Unpack
+from typing import Annotated, Unpack
 
 from cyclopts import Parameter
 
 import vitreous as vt
+from vitreous.addons.learn_page.options import LearnOptions
 from vitreous.cli.inspection import Shown
-from vitreous.cli.options import MODEL_HELP, ConfigFile, ImageSize, Json, Language, Settings
+from vitreous.cli.options import MODEL_HELP, Json, with_parsed_options
 from vitreous.cli.printing import print_json, print_wrong
 
 
-class LearnOptions(TypedDict, total=False):
-    out: Annotated[
-        Path,
-        Parameter(
-            help="the HTML file; by default learn.html: in the directory of the run, in this folder without "
-            "a "
-            "MODEL, and in a new folder in inspection/ for any other model"
-        ),
-    ]
-    language: Annotated[
-        Language,
-        Parameter(
-            help="language in which the page opens, en or ko, of which it has both; by default that of the "
-            "locale"
-        ),
-    ]
-    image_size: ImageSize
-    settings: Settings
-    config: ConfigFile
-
-
+@with_parsed_options()
 def learn(
     model: Annotated[
         str | None,

@@ -2,40 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
-from vitreous.api.arguments import (
-    Settings,
-    model_name,
-    path_of_run,
-    say,
-    settings_tree,
-    weights_folder,
-)
+from vitreous.addons.optimize.options import OptimizeOptions
+from vitreous.api.arguments import model_name, path_of_run, say, settings_tree, weights_folder
 from vitreous.api.deployment import open_classifier
 from vitreous.api.model_source import computation
 from vitreous.errors import InputError, Param
+from vitreous.training.options import with_options
 
 if TYPE_CHECKING:
     from vitreous.addons.optimize.measuring import Optimization
 
 
-def optimize(
-    model: Any,
-    data: Any = None,
-    *,
-    budget: float = 0.003,
-    engines: Sequence[str] | None = None,
-    timed_batch: int = 8,
-    batch_size: int | None = None,
-    workers: int | None = None,
-    device: str = "auto",
-    settings: Settings | None = None,
-    config: str | Path | None = None,
-    progress: bool = True,
-) -> Optimization:
+@with_options(OptimizeOptions)
+def optimize(model: Any, data: Any = None, **options: Unpack[OptimizeOptions]) -> Optimization:
     """Measure the ways to compute a classifier on this machine, and keep the fastest that is accurate enough.
 
     Engines (PyTorch, ONNX Runtime, OpenVINO), bf16, int8 and token merging are measured. `predict`
@@ -44,21 +25,14 @@ def optimize(
     Args:
         model: a run, or a folder of weights in the native format.
         data: images that the model did not learn from; by default the validation set of the run's data.
-        budget: accuracy that may be lost: 0.003 is 0.3%.
-        engines: eager, compiled, onnx, openvino; by default those that are installed, and on a CPU without
-            compiled, which takes minutes.
-        timed_batch: images in the batches whose time decides.
-        batch_size: images that are computed together; by default 16 on a CPU, 64 on a GPU.
-        workers: threads that decode images; by default one for each core.
-        device: auto, cpu, cuda, cuda:N or mps; auto is a GPU where there is one.
-        settings, config: of the data ({"data.validation_fraction": 0.1}).
-        progress: print on stderr what is measured.
+        options: of `OptimizeOptions`.
 
     Raises:
         InputError: no such model or data, a task without labels, or no validation images.
     """
     from vitreous.addons.optimize import measuring
 
+    budget, timed_batch = options["budget"], options["timed_batch"]
     if not 0 <= budget < 1 or timed_batch < 1:
         raise InputError(
             f"{Param('budget')} {budget:g} is not a part of 1, as 0.3% is, or "
@@ -70,9 +44,10 @@ def optimize(
             f"{model_name(model)} is neither a run nor a folder of weights, beside which the choice is "
             "written: vitreous convert it to a folder"
         )
-    how = computation(device, batch_size, workers)
-    chosen = measuring.engines_here(how["device"], engines)
-    answerer, held = open_classifier(str(path), "labels to compare", data, settings_tree(settings, config))
+    how = computation(options["device"], options["batch_size"], options["workers"])
+    chosen = measuring.engines_here(how["device"], options["engines"])
+    tree = settings_tree(options["settings"], options["config"])
+    answerer, held = open_classifier(str(path), "labels to compare", data, tree)
     return measuring.optimize(
         answerer.to(how["device"]).eval(),
         folder,
@@ -81,6 +56,6 @@ def optimize(
         engines=chosen,
         budget=budget,
         timed_batch=timed_batch,
-        say=say if progress else lambda line: None,
+        say=say if options["progress"] else lambda line: None,
         **how,
     )

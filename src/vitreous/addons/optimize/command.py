@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, TypedDict, Unpack
+from typing import Annotated, Unpack
 
 from cyclopts import Parameter, Token
 
 import vitreous as vt
-from vitreous.cli.options import BatchSizes, ConfigFile, Device, Int, Json, Settings, Texts, Workers
+from vitreous.addons.optimize.options import OptimizeOptions
+from vitreous.cli.options import Json, with_parsed_options
 from vitreous.cli.printing import print_json, print_named, print_table
 from vitreous.errors import InputError
 from vitreous.languages.terminal import said, word
@@ -27,29 +28,11 @@ def parse_part(_: object, tokens: Sequence[Token]) -> float:
 Stored = Annotated[str, Parameter(help="a run directory, or a folder of weights in the vitreous format")]
 Budget = Annotated[
     float,
-    Parameter(
-        converter=parse_part, n_tokens=1, metavar="PART", help="accuracy that may be lost: 0.3% or 0.003"
-    ),
+    Parameter(converter=parse_part, n_tokens=1, metavar="PART"),
 ]
 
 
-class OptimizeOptions(TypedDict, total=False):
-    budget: Annotated[Budget, Parameter(help="accuracy that may be lost: 0.3% or 0.003 [default: 0.003]")]
-    engines: Annotated[
-        Texts,
-        Parameter(
-            help="eager, compiled, onnx, openvino; by default those that are installed, and on a CPU without "
-            "compiled, which takes minutes"
-        ),
-    ]
-    timed_batch: Annotated[Int, Parameter(help="images in the batches that are timed [default: 8]")]
-    batch_size: BatchSizes
-    workers: Workers
-    device: Device
-    settings: Settings
-    config: ConfigFile
-
-
+@with_parsed_options(budget=Budget)
 def optimize(
     run: Stored,
     data: Annotated[

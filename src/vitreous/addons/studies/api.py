@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
-from vitreous.api.arguments import Settings, settings_tree
+from vitreous.addons.studies.options import StudyOptions
+from vitreous.api.arguments import settings_tree
 from vitreous.errors import InputError, Param, require_packages
 from vitreous.languages import speaking, words
+from vitreous.training.options import with_options
 
 if TYPE_CHECKING:
     from vitreous.addons.studies.findings import Findings, Ledger
@@ -26,19 +28,8 @@ def list_studies() -> dict[str, str]:
     return {name: study["title"] for name, study in words("studies").items()}
 
 
-def study(
-    name: str,
-    data: object = None,
-    *,
-    quick: bool = False,
-    seeds: int | None = None,
-    out: str | Path | None = None,
-    device: str = "auto",
-    settings: Settings | None = None,
-    config: str | Path | None = None,
-    progress: bool = True,
-    language: str | None = None,
-) -> Findings | Ledger:
+@with_options(StudyOptions)
+def study(name: str, data: object = None, **options: Unpack[StudyOptions]) -> Findings | Ledger:
     """Try the claims of a paper at small scale, on generated images or sequences.
 
     Args:
@@ -46,16 +37,7 @@ def study(
             studies that have been run, without `out` and a folder studies/ those that come with the package.
         data: images to learn instead of the generated ones, in any form that `train` takes, for the claims
             that can be tried on any images; each seed holds out a quarter of them.
-        quick: a tenth of the steps and two seeds, to see how it works; its results are not of the ledger.
-        seeds: how often each variant is trained; by default 5 times.
-        out: the folder for the table and the plot, by default studies/NAME, and studies-quick/NAME with
-            `quick`; with all and ledger the folder of these folders.
-        device: auto, cpu, cuda, cuda:N or mps; auto is a GPU where there is one.
-        settings: what all variants have in common: `steps`, `batch_size`, `rate`, `weight_decay`,
-            `model.width` ...; with `data` also `image_size`.
-        config: a TOML file of settings.
-        progress: print a line on stderr for each trial.
-        language: language of the table and the plot: en or ko; by default that of the locale.
+        options: of `StudyOptions`.
 
     Raises:
         InputError: no such study, or an option or a setting that the study does not have.
@@ -70,13 +52,14 @@ def study(
     from vitreous.errors import cache_folder
     from vitreous.training.precision import pick_device
 
-    tree, several = settings_tree(settings, config), name in ("all", "ledger")
+    seeds, quick, out = options["seeds"], options["quick"], options["out"]
+    tree, several = settings_tree(options["settings"], options["config"]), name in ("all", "ledger")
     given = {
         "DATA": several and data is not None,
         f"{Param('settings')} or {Param('config')}": several and bool(tree),
         Param("seeds"): name == "ledger" and seeds is not None,
         Param("quick"): name == "ledger" and quick,
-        Param("device"): name in ("ledger", TIMED) and device != "auto",
+        Param("device"): name in ("ledger", TIMED) and options["device"] != "auto",
     }
     what = {"ledger": "reads what was run", TIMED: "times one CPU thread"}
     if refused := [option for option, value in given.items() if value]:
@@ -92,7 +75,7 @@ def study(
         return Ledger.read(folder).write(folder)
 
     def report(line: str) -> None:
-        if progress:
+        if options["progress"]:
             print(line, file=sys.stderr, flush=True)
 
     chosen = list(STUDIES.values()) if several else [study_named(name)]
@@ -110,10 +93,10 @@ def study(
     if tree:
         chosen = [with_settings(chosen[0], tree)]
     cache = cache_folder() / "studies"
-    laboratory = Laboratory(cache=cache, device=pick_device(device), share=share, own=own)
+    laboratory = Laboratory(cache=cache, device=pick_device(options["device"]), share=share, own=own)
     for each in chosen:
         place = folder / each.name if several else folder
-        with results_folder(place), speaking(language):
+        with results_folder(place), speaking(options["language"]):
             findings = run_study(each, laboratory, count, progress=report)
             found = replace(findings, settings=kept).write(place)
     return Ledger.read(folder, share).write(folder) if several else found

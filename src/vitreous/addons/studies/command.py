@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypedDict, Unpack
+from typing import TYPE_CHECKING, Annotated, Unpack
 
 from cyclopts import Parameter
 
 import vitreous as vt
-from vitreous.cli.options import ConfigFile, Device, Int, Json, Language, Settings
+from vitreous.addons.studies.options import StudyOptions
+from vitreous.cli.options import Json, with_parsed_options
 from vitreous.cli.printing import print_json, print_names, print_table
 from vitreous.languages.terminal import said
 
@@ -17,37 +17,7 @@ if TYPE_CHECKING:
     from vitreous.addons.studies.findings import Findings
 
 
-class StudyOptions(TypedDict, total=False):
-    quick: Annotated[
-        bool,
-        Parameter(
-            help="a tenth of the steps and two seeds, to see how it works; its results are not of the ledger"
-        ),
-    ]
-    seeds: Annotated[Int, Parameter(help="how often each variant is trained; by default 5 times")]
-    out: Annotated[
-        Path,
-        Parameter(
-            help="the folder for the table and the plot, by default studies/NAME, and studies-quick/NAME "
-            "with "
-            "--quick; with all and ledger the folder of these folders"
-        ),
-    ]
-    device: Device
-    settings: Annotated[
-        Settings,
-        Parameter(
-            help="what all variants have in common: steps, batch_size, rate, weight_decay, model.width ...; "
-            "with DATA also image_size"
-        ),
-    ]
-    config: Annotated[ConfigFile, Parameter(help="a TOML file of settings")]
-    language: Annotated[
-        Language,
-        Parameter(help="language of the table and the plot: en or ko; by default that of the locale"),
-    ]
-
-
+@with_parsed_options()
 def study(
     name: Annotated[
         str | None,
