@@ -308,8 +308,26 @@ def test_uniform_attention_has_a_distance_of_one(images: Images) -> None:
 def test_positions_of_the_plane(images: Images) -> None:
     computed, random = fresh(position={"kind": "sincos-2d"}), fresh()
     with torch.inference_mode():
-        assert position_plane(computed, images)["nearness"] > 0.7
-        assert abs(position_plane(random, images)["nearness"]) < 0.3
+        known, unknown = position_plane(computed, images), position_plane(random, images)
+    assert known["nearness"] > 0.7
+    assert known["nearness-in-rings"] > 0.4
+    assert abs(unknown["nearness"]) < 0.3
+    assert abs(unknown["nearness-in-rings"]) < 0.3
+
+
+def test_positions_that_know_the_distance_from_the_middle_alone_are_not_near_within_rings(
+    images: Images,
+) -> None:
+    model = fresh()
+    side, width = model.config.grid[0], model.config.width
+    place = torch.arange(side) - (side - 1) / 2
+    ring = (place[:, None] ** 2 + place**2).flatten()
+    table = model.position.table  # type: ignore[union-attr]
+    with torch.inference_mode():
+        table[1:].copy_(torch.cos(ring[:, None] * torch.linspace(0.1, 1.0, width)))  # type: ignore[union-attr]
+        found = position_plane(model, images)
+    assert abs(found["nearness"]) > 0.1
+    assert found["nearness-in-rings"] == pytest.approx(0, abs=1e-6)
 
 
 CLAIM = Claim("any", ((1, "a"), (-1, "b")), "ours", "here")

@@ -229,7 +229,7 @@ def attention() -> Study:
     untrained = vit.change(steps=0)  # the null: what these measures are before anything is learned
     variants = (Variant("ViT", vit), Variant("hybrid", hybrid), Variant("ViT, untrained", untrained))
     terms = (1, "ViT"), (-1, "ViT, untrained")
-    # Nearness of positions has no claim: permuting patches leaves no null that keeps their ring.
+    # Nearness of positions has no claim: it was withdrawn, as no kept seed has measured it within rings.
     claim = Claim(
         "depth",
         terms,

@@ -90,14 +90,25 @@ def heads(model: Model, images: Images) -> dict[str, float]:
 
 def position_plane(model: Model, images: Images) -> dict[str, float]:
     """Minus the correlation between the distance of two patches and the similarity of their positions
-    (Fig. 7, center)."""
+    (Fig. 7, center): `nearness`.
+
+    Where objects stand in the middle, positions tell apart the rings around it, and near patches are often in
+    one ring. `nearness-in-rings` compares only pairs of the same two rings: it is 0 for positions that know
+    nothing but their distance from the middle.
+    """
     assert isinstance(model, ViT)
     rows, grid = position_rows(model), model.config.grid
     assert rows is not None
     similar = position_similarity(rows, grid).reshape(len(rows), -1).cpu().numpy()
     far = patch_distances(grid, (1, 1)).numpy()
     apart = far > 0
-    return {"nearness": -float(np.corrcoef(far[apart], similar[apart])[0, 1])}
+    places = np.indices(grid).reshape(2, -1) - (np.array(grid)[:, None] - 1) / 2
+    _, ring = np.unique((places**2).sum(axis=0), return_inverse=True)
+    _, pair = np.unique((ring[:, None] * len(ring) + ring)[apart], return_inverse=True)
+    far, similar = far[apart], similar[apart]
+    within = [values - (np.bincount(pair, values) / np.bincount(pair))[pair] for values in (far, similar)]
+    in_rings = np.mean(within[0] * within[1]) / (within[0].std() * similar.std())
+    return {"nearness": -float(np.corrcoef(far, similar)[0, 1]), "nearness-in-rings": -float(in_rings)}
 
 
 def shuffled(model: Model, images: Images) -> dict[str, float]:
