@@ -10,9 +10,6 @@ from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from rich.console import Console
-from rich.progress import Progress
-
 from vitreous.api.options import Threshold as Threshold
 from vitreous.checkpoints.hub_encoders import BEST, best_encoder
 from vitreous.errors import InputError, Param
@@ -173,8 +170,14 @@ def progress_bar(what: str, shown: bool = True) -> Iterator[Callable[[int, int |
     Yields:
         a function to be called with the count that is done and the whole count, None where it is not known.
     """
+    if not shown:
+        yield lambda done, total: None
+        return
+    from rich.console import Console  # a start without a bar needs neither
+    from rich.progress import Progress
+
     console = Console(stderr=True)
-    visible = shown and (console.is_terminal or console.is_jupyter)
+    visible = console.is_terminal or console.is_jupyter
     with Progress(console=console, transient=True, disable=not visible) as bar:
         task = bar.add_task(what)
 

@@ -15,8 +15,6 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from vitreous.errors import InputError, require_packages, writing_to
 from vitreous.languages.terminal import said, said_time
@@ -285,6 +283,9 @@ class Display(Callback):
     training."""
 
     def __init__(self, title: str = "training", clock: Callable[[], float] = time.monotonic) -> None:
+        from rich.console import Console  # answers are given without them
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
         self.console, self.clock = Console(stderr=True), clock
         self.live = self.console.is_terminal or self.console.is_jupyter
         self.progress = Progress(

@@ -428,7 +428,7 @@ class CommandConfig(Config):
     source: str = setting("", "the DATA argument")
     source_from_run: str | None = setting(None, "`source` relative to the run directory, if both are files")
     seed: int = setting(0, "of weights, order, augmentation and dropout", ge=0)
-    training: TrainingConfig = TrainingConfig()
+    training: TrainingConfig = Field(default_factory=TrainingConfig)  # made once a run needs it
 
     of_images: ClassVar[bool] = False  # whether it learns from images
 
@@ -489,9 +489,9 @@ class RunConfig(CommandConfig):
     recipe: str = setting("", "where the values came from, for the reader")
     model: SerializeAsAny[ViTConfig | BiTConfig] = setting(ViTConfig(), "the architecture: a ViT or a BiT")
     preprocessing: Preparation = ImagePreparation()
-    data: DataConfig = DataConfig()
-    augmentation: AugmentationConfig = AugmentationConfig()
-    evaluation: EvaluationConfig = EvaluationConfig()
+    data: DataConfig = Field(default_factory=DataConfig)
+    augmentation: AugmentationConfig = Field(default_factory=AugmentationConfig)
+    evaluation: EvaluationConfig = Field(default_factory=EvaluationConfig)
 
     @model_validator(mode="after")
     def _head_of_classes(self) -> RunConfig:
