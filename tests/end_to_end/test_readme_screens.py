@@ -13,16 +13,15 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
-# What each of the two says of its pages, in the order of what is promised on the screen.
-DRAW, CHOOSE, COVER, OFFLINE, PHONE = range(5)
+# What each of the two says of its pages.
 READMES = {
     "README.md": (
         *("draw a digit", "choose an image", "covers the patches of a photograph, and the answer changes"),
-        *("offline", "on a phone"),
+        *("offline", "on a phone", "follow it through every tensor"),
     ),
     "README.ko.md": (
         *("숫자를 그리", "이미지를 넣", "이미지의 패치를 가리면 답이 바뀝니다"),
-        *("인터넷 없이", "휴대폰에서도"),
+        *("인터넷 없이", "휴대폰에서도", "모든 텐서를 따라가"),
     ),
 }
 BASELINES = {"README.md": "3 baselines: an SVM, nearest neighbors and the majority class"}
@@ -112,6 +111,34 @@ def test_an_image_of_ones_own_run_is_chosen(browser: Any, workplace: Path) -> No
     with opened(browser, workplace / "runs" / "vit" / "learn.html") as tab:
         assert tab.locator("#stage-samples button").count() > 0
         assert {"apples", "pears"} <= set(tab.evaluate("() => DATA.labels"))
+
+
+# What every panel shows: its words, and the cells of its tensors. A panel is drawn when it comes into view.
+PANELS = """async () => {
+  const found = {};
+  for (const panel of document.querySelectorAll("#panels .panel")) {
+    do {
+      panel.scrollIntoView({ behavior: "instant" });
+      await new Promise((seen) => requestAnimationFrame(() => requestAnimationFrame(seen)));
+    } while (panel.stale);
+    const drawn = [...panel.querySelectorAll("canvas")].map((canvas) => canvas.toDataURL());
+    found[panel.id] = [panel.innerText, ...drawn].join();
+  }
+  return found;
+}"""
+
+
+@pytest.mark.parametrize("page", ["learn.html", "photo.html", "runs/vit/learn.html"])
+def test_an_image_is_followed_through_every_tensor(browser: Any, workplace: Path, page: str) -> None:
+    """Each panel, from the pixels to the probabilities, is drawn; and again for another image."""
+    with opened(browser, workplace / page) as tab:
+        tab.click("#how-open")
+        tab.locator("#panels .panel canvas:visible").first.wait_for()
+        before = tab.evaluate(PANELS)
+        assert {"projection", "positions", "qkv", "softmax", "heads", "mlp", "answer"} <= set(before)
+        tab.locator("#stage-samples button").nth(1).click()
+        after = tab.evaluate(PANELS)
+        assert [name for name in before if before[name] == after[name]] == ["shapes"]  # those of the weights
 
 
 @pytest.mark.parametrize("page", ["learn.html", "photo.html", "runs/vit/learn.html"])
