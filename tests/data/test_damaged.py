@@ -93,7 +93,7 @@ def test_too_little_memory_is_a_bad_image(monkeypatch, photos):
     images = ImageList([str(path) for path in sorted((photos / "cat").iterdir())])
     loader = evaluation_loader(images, preprocessing=Preprocessing(size=(16, 16)), batch_size=8)
     assert list(loader) == []
-    assert set(dict(loader.bad).values()) == {"it takes more memory than there is"}
+    assert set(dict(loader.bad).values()) == {"it takes more memory than is available"}
 
 
 def cut(path, part=0.7):

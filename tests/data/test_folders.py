@@ -132,7 +132,7 @@ def test_folders_beside_the_parts_are_left_out_and_said(tmp_path, make):
     (tmp_path / "Docs" / "drafts").mkdir(parents=True)
     assert open_data(str(tmp_path), DataConfig()).train.classes == ("cat", "dog")
     assert kinds(tmp_path)["beside"].startswith(
-        f"1 folder beside those of the parts is left out (such as {tmp_path}"
+        f"1 folder next to those of the splits is left out (such as {tmp_path}"
     )
 
 

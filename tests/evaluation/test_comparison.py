@@ -71,7 +71,7 @@ def test_only_what_all_have_held_out_is_compared() -> None:
     )
     assert found.count == 8
     assert found.common[0].names == found.common[1].names == first[12:]
-    assert "The held-out parts differ (a: 20, b: 20)" in found.notes()[0]
+    assert "The held-out sets differ (a: 20, b: 20)" in found.notes()[0]
     assert "on the 8 examples" in found.notes()[0]
     # b is right on the class of number 0 alone: 3 of 12 ... 19.
     assert found.table()[1]["accuracy"] == 3 / 8

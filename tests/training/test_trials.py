@@ -558,10 +558,10 @@ def test_the_first_of_the_table_is_what_answers(tmp_path: Path, capsys: pytest.C
     assert rows[0]["score"] == max(each["score"] for each in rows)
     report = (out / "report.html").read_text(encoding="utf-8")
     assert "Accuracy in training" not in report, "that of a network which does not answer"
-    assert f"The model answers by {run.result.title}, the best of {len(rows)} candidates." in report
-    assert str(vt.describe(out)).startswith("The model answers by ")
+    assert f"The model answers with {run.result.title}, the best of {len(rows)} candidates." in report
+    assert str(vt.describe(out)).startswith("The model answers with ")
     print_result(run.result)
-    assert f"the model answers by {run.result.title}, the best of" in capsys.readouterr().out
+    assert f"the model answers with {run.result.title}, the best of" in capsys.readouterr().out
     model = vt.load(out)
     assert type(model).__name__ == "Ensemble"
     assert vt.evaluate(out, progress=False).metrics == run.evaluation.metrics, "the same numbers"

@@ -111,7 +111,7 @@ def check_features_file(path: Path) -> None:
     """Check that features can be written to `path`. Raises InputError."""
     if path.suffix not in (".npz", ".parquet"):
         raise InputError(
-            f"{path}: features are written as .npz or .parquet, or into a folder, whose name has no ending"
+            f"{path}: features are written as .npz or .parquet, or into a folder, whose name has no extension"
         )
     check_free(path)
     with writing_to(path), folder_for(path.parent):

@@ -100,7 +100,9 @@ def print_result(result: RunResult) -> None:
         count = len(result.candidates)
         print(
             said(
-                "the model answers by {name}, the best of {count} candidates", name=result.title, count=count
+                "the model answers with {name}, the best of {count} candidates",
+                name=result.title,
+                count=count,
             )
         )
     if "objective" in result.extra:

@@ -239,7 +239,7 @@ class ImageReader:
         try:
             return Sample.of(decode(encoded), encoded)
         except MemoryError as error:
-            raise BadImage(encoded.name, "it takes more memory than there is") from error
+            raise BadImage(encoded.name, "it takes more memory than is available") from error
 
     def collate(self, samples: Sequence[Sample], indices: Indices, rows: Rows) -> Batch:
         """Return samples as a batch."""

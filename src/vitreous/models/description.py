@@ -128,7 +128,7 @@ class Description(Result):
             ("activations", byte_size(memory.working), byte_size(memory.activations)),
             ("total", byte_size(memory.inference), byte_size(memory.training)),
         ]
-        answers = f"The model answers by {self.answers}.\n\n" if self.answers else ""
+        answers = f"The model answers with {self.answers}.\n\n" if self.answers else ""
         return (
             f"{answers}{text_table(headers, [*stages, total], words=3)}\n\n"
             f"{si(self.parameters)} parameters, {si(self.macs)}MACs for one image, counted as fvcore does "

@@ -212,7 +212,7 @@ def decoding_error(error: Exception, data: bytes = b"") -> str:
     if isinstance(error, UnidentifiedImageError):
         return "a video: save its frames as images" if is_video(data) else "no image of a known format"
     if isinstance(error, MemoryError):
-        return "it takes more memory than there is"
+        return "it takes more memory than is available"
     if isinstance(error, Image.DecompressionBombError):
         return f"more than {MAX_PIXELS} pixels"
     reason = " ".join(str(error).split()) or type(error).__name__
