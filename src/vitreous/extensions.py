@@ -111,6 +111,42 @@ TASKS = {
 }
 
 
+class FormatRow(NamedTuple):
+    """A row of the table of checkpoint formats: the address of its `Format`, and whether it is written."""
+
+    address: str
+    written: bool = True
+
+
+# The checkpoint formats of the core, in the order of detection (DINOv2's keys are timm's and one more); those
+# of add-ons are in their rows. Help names them before any is imported.
+CODEBASES = "vitreous.checkpoints.formats"
+FORMATS = {
+    "vitreous": FormatRow("vitreous.checkpoints.native:VITREOUS"),
+    "google": FormatRow(f"{CODEBASES}.google:GOOGLE"),
+    "bit": FormatRow(f"{CODEBASES}.bit:BIT"),
+    "torchvision": FormatRow(f"{CODEBASES}.torchvision:TORCHVISION"),
+    "vit-pytorch": FormatRow(f"{CODEBASES}.vit_pytorch:VIT_PYTORCH"),
+    "frankzvit": FormatRow(f"{CODEBASES}.state_dicts:FRANKZVIT"),
+    "pytorch-pretrained-vit": FormatRow(f"{CODEBASES}.pretrained_vit:PRETRAINED_VIT", written=False),
+    "jeonsworld": FormatRow(f"{CODEBASES}.pretrained_vit:JEONSWORLD", written=False),
+    "monai": FormatRow(f"{CODEBASES}.monai:MONAI", written=False),
+    "keras-hub": FormatRow(f"{CODEBASES}.keras:KERAS", written=False),
+    "vit-5": FormatRow(f"{CODEBASES}.vit5:VIT5"),
+    "efficientnet-lite": FormatRow(f"{CODEBASES}.efficientnet_lite:EFFICIENTNET_LITE", written=False),
+    "openmmlab": FormatRow(f"{CODEBASES}.openmmlab:OPENMMLAB", written=False),
+    "radio": FormatRow(f"{CODEBASES}.radio:RADIO"),
+    "aimv2": FormatRow(f"{CODEBASES}.aimv2:AIMV2"),
+    "huggingface": FormatRow(f"{CODEBASES}.huggingface_writing:HUGGINGFACE"),
+    "perception-encoder": FormatRow(f"{CODEBASES}.perception_encoder:PERCEPTION_ENCODER", written=False),
+    "open-clip": FormatRow(f"{CODEBASES}.open_clip:OPEN_CLIP"),
+    "dinov3": FormatRow(f"{CODEBASES}.dinov3:DINOV3"),
+    "dinov2": FormatRow(f"{CODEBASES}.state_dicts:DINOV2"),
+    "timm": FormatRow(f"{CODEBASES}.timm_writing:TIMM"),
+}
+WRITTEN_FORMATS = ", ".join(name for name, row in FORMATS.items() if row.written)
+
+
 class DataKind(NamedTuple):
     """A kind of DATA, written `KIND:REST`: the address of a function (rest, config) that returns its parts,
     and how it is written, in messages."""

@@ -27,7 +27,7 @@ def test_what_an_addon_contributes_exists(name: str) -> None:
     for command, row in addon.commands.items():
         assert callable(imported(f"{row.module}:{command.split()[-1].replace('-', '_')}"))
     for public, module in addon.names.items():
-        assert inspect.unwrap(getattr(vitreous, public)) is imported(f"{module}:{public}")
+        assert inspect.unwrap(getattr(vitreous, public)) is inspect.unwrap(imported(f"{module}:{public}"))
     for name, task in addon.tasks.items():
         assert name in {each.name for each in imported(f"{task.module}:DEFINED")}
         assert not task.check or callable(imported(task.check))

@@ -8,7 +8,7 @@ import json
 import re
 import tempfile
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import pytest
 import torch
@@ -21,7 +21,6 @@ from vitreous.checkpoints.facts import Documents, Facts
 from vitreous.checkpoints.formats import formats
 from vitreous.checkpoints.saving import TOLERANCE, answers_for
 from vitreous.checkpoints.source import Source
-from vitreous.cli.models import ConvertOptions
 from vitreous.models.bit import BiT, BiTConfig
 from vitreous.models.config import ViTConfig
 
@@ -322,13 +321,6 @@ def test_a_task_that_is_not_a_name_is_refused(
     config.write_text(json.dumps(json.loads(config.read_text()) | {key: 3}))
     with pytest.raises(vt.InputError, match=message):
         vt.load(tmp_path / folder)
-
-
-def test_lists_of_formats_name_every_one() -> None:
-    """In the help of convert, and in its docstring."""
-    help = get_type_hints(ConvertOptions, include_extras=True)["format"].__metadata__[-1].help
-    for text in (str(vt.convert.__doc__), str(help)):
-        assert [name for name in WRITTEN if not re.search(rf"\b{name}\b", text)] == []
 
 
 def test_a_format_brings_its_own_description(

@@ -12,11 +12,12 @@ import torch
 
 import vitreous as vt
 from typical_models import TYPICAL
-from vitreous.checkpoints.formats import formats, formats_of_images
+from vitreous.checkpoints.formats import formats
 from vitreous.checkpoints.saving import answers_for
+from vitreous.extensions import FORMATS
 from vitreous.models.bit import BiTConfig
 
-IMAGES = [each.name for each in formats_of_images()]
+IMAGES = list(FORMATS)
 WRITTEN = [name for name in IMAGES if formats()[name].write and name != "vitreous"]
 TINY: dict[str, Any] = {
     "image_size": 32,
@@ -51,6 +52,10 @@ def test_a_format_is_recognized_by_its_content(name: str) -> None:
     format = formats()[name]
     assert format.keys or format.entries, f"{name}: `keys` or `entries` of its module in checkpoints/formats/"
     assert format.about
+    assert format.name == name
+    assert (format.write is not None) is FORMATS[name].written, (
+        f"{name}: `written` in src/vitreous/extensions.py"
+    )
 
 
 @pytest.mark.parametrize("name", WRITTEN)

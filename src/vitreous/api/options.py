@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypedDict
 
+from vitreous.extensions import WRITTEN_FORMATS
 from vitreous.training.options import (
     ANY_SETTING,
     SIZE,
@@ -299,10 +300,7 @@ class DrawOptions(TypedDict, total=False):
 class ConvertOptions(TypedDict, total=False):
     format: Annotated[
         str | None,
-        Option(
-            "format to write: vitreous, google, bit, torchvision, vit-pytorch, frankzvit, radio, aimv2, "
-            "vit-5, huggingface, open-clip, dinov3, dinov2 or timm; by default google for .npz, else vitreous"
-        ),
+        Option(f"format to write: {WRITTEN_FORMATS}; by default google for .npz, else vitreous"),
     ]
     source_format: Annotated[str | None, Option("format of the source; by default it is detected")]
     like: Annotated[

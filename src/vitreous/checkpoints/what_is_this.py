@@ -21,7 +21,6 @@ OPENVINO = f"a program of OpenVINO: {MADE_FROM}"
 CORE_ML = f"a program of Core ML: {MADE_FROM}"
 ONNX = "an ONNX program: vitreous.predict takes it as it is, and its weights are not read"
 GGUF = "of llama.cpp: its weights are quantized, and not read here"
-SAVE_STATE = "save model.state_dict()"
 
 
 class Evidence(NamedTuple):

@@ -153,7 +153,7 @@ LEAST = {"batch_size": 1, "workers": 0}
 
 def with_parsed_options(**own: object) -> Callable[[FunctionT], FunctionT]:
     """Return a decorator of a command with `**options` of a class: it takes those that are declared there,
-    parsed as their types say, with their texts as help.
+    parsed as their types say, with the sentences there as help.
 
     Args:
         own: how some of them are parsed that are written otherwise than in Python.

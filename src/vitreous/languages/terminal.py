@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from vitreous.extensions import addons, objectives, tasks
+from vitreous.extensions import WRITTEN_FORMATS, addons, objectives, tasks
 from vitreous.languages import extend, language_of_locale
 from vitreous.results import duration
 
@@ -75,6 +75,7 @@ def values_of_options(language: str) -> dict[str, str]:
     _, *trained = (name for name, task in tasks().items() if task.command == "train")
     data = {name: task.data_help for name, task in tasks().items() if task.data_help}
     return {
+        "formats": WRITTEN_FORMATS,
         "objective": first,
         "objectives": ", ".join(others),
         "tasks": ", ".join(trained),

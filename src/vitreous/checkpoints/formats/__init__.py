@@ -1,30 +1,11 @@
 """Every foreign format that is known, and the families of models in them. A new format is a file here and a
-row in `formats`; or one of an add-on, and a row of its `formats`."""
+row in `vitreous.extensions.FORMATS`; or one of an add-on, and a row of its `formats`."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
 
 from vitreous.checkpoints.format import Format
-from vitreous.checkpoints.formats.aimv2 import AIMV2
-from vitreous.checkpoints.formats.bit import BIT
-from vitreous.checkpoints.formats.dinov3 import DINOV3
-from vitreous.checkpoints.formats.efficientnet_lite import EFFICIENTNET_LITE
-from vitreous.checkpoints.formats.google import GOOGLE
-from vitreous.checkpoints.formats.huggingface_writing import HUGGINGFACE
-from vitreous.checkpoints.formats.keras import KERAS
-from vitreous.checkpoints.formats.monai import MONAI
-from vitreous.checkpoints.formats.open_clip import OPEN_CLIP
-from vitreous.checkpoints.formats.openmmlab import OPENMMLAB
-from vitreous.checkpoints.formats.perception_encoder import PERCEPTION_ENCODER
-from vitreous.checkpoints.formats.pretrained_vit import JEONSWORLD, PRETRAINED_VIT
-from vitreous.checkpoints.formats.radio import RADIO
-from vitreous.checkpoints.formats.state_dicts import DINOV2, FRANKZVIT
-from vitreous.checkpoints.formats.timm_writing import TIMM
-from vitreous.checkpoints.formats.torchvision import TORCHVISION
-from vitreous.checkpoints.formats.vit5 import VIT5
-from vitreous.checkpoints.formats.vit_pytorch import VIT_PYTORCH
-from vitreous.checkpoints.native import VITREOUS
-from vitreous.extensions import addons, contributed
+from vitreous.extensions import FORMATS, addons, contributed, imported
 
 
 @cache
@@ -33,31 +14,10 @@ def formats() -> Mapping[str, Format]:
     return {each.name: each for each in (*formats_of_images(), *formats_of_addons())}
 
 
+@cache
 def formats_of_images() -> Sequence[Format]:
-    """Return the formats of the core, in the order of detection: DINOv2's keys are timm's and one more."""
-    return (
-        VITREOUS,
-        GOOGLE,
-        BIT,
-        TORCHVISION,
-        VIT_PYTORCH,
-        FRANKZVIT,
-        PRETRAINED_VIT,
-        JEONSWORLD,
-        MONAI,
-        KERAS,
-        VIT5,
-        EFFICIENTNET_LITE,
-        OPENMMLAB,
-        RADIO,
-        AIMV2,
-        HUGGINGFACE,
-        PERCEPTION_ENCODER,
-        OPEN_CLIP,
-        DINOV3,
-        DINOV2,
-        TIMM,
-    )
+    """Return the formats of the core, in the order of detection."""
+    return [imported(row.address) for row in FORMATS.values()]
 
 
 @cache
