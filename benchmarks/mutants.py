@@ -95,6 +95,25 @@ EQUIVALENT: Mapping[str, str] = {
     "-> size = max(AT_ONCE * max(width, 1), 1)": "only the memory of the resamples is another",
     "evaluation/comparison.py, compare_runs: rows = np.arange(len(places[0])) "
     "-> rows = np.arange(len(places[1]))": "what all runs have held out has one number in each",
+    "training/step.py, later: copy = torch.empty((), dtype=flag.dtype, pin_memory=True) "
+    "-> copy = torch.empty((), dtype=flag.dtype, pin_memory=False)": "a GPU waits for the copy",
+    "training/optimizers.py, orthogonalized: tall = x.shape[0] > x.shape[1] "
+    "-> tall = x.shape[1] > x.shape[1]": ("the same matrix, from larger products"),
+    "training/objectives.py, RareClassLoss.__init__: self.shift = (known / known.sum()).log() if config.loss "
+    "== 'logit-adjusted' else None -> self.shift = (known / known.mean()).log() if config.loss == "
+    "'logit-adjusted' else None": "a softmax does not change with a number that is added to all logits",
+    "data/transforms.py, normalize: if pixels.device.type == 'cpu' and pixels.ndim == 4: "
+    "-> if pixels.device.type == 'cpu' and pixels.ndim != 4:": "the same numbers, more slowly",
+    "data/batch_augmentation.py, bicubic: return F.interpolate(torch.eye(4)[None, ..., None], (size, 1), "
+    "mode='bicubic')[0, ..., 0].T.to(device) -> return F.interpolate(torch.eye(4)[None, ..., None], (size, "
+    "2), mode='bicubic')[0, ..., 0].T.to(device)": "two columns that are the same, of which one is read",
+    "data/batch_augmentation.py, affine: grid = grid + bending(points, height, width) "
+    "-> grid = grid - bending(points, height, width)": "offsets have either sign with the same probability",
+    "data/batch_augmentation.py, erase: if images.device.type == 'cpu': -> if images.device.type != 'cpu':": (
+        "the noise of a GPU: other draws of the same distribution, more slowly"
+    ),
+    "models/preprocessing.py, NativePreprocessing.size_of: low, high = (STEP / 10, 100.0) "
+    "-> low, high = (STEP / 10, 101.0)": "the bisection begins elsewhere, and ends at the same size",
 }
 
 OPERATORS: Mapping[type[ast.AST], type[ast.AST]] = {

@@ -85,6 +85,16 @@ def test_a_shift_is_a_part_of_the_side():
     assert columns.max() in (29, 30)
 
 
+def test_a_scale_makes_images_larger_and_smaller():
+    images = torch.zeros(256, 1, 40, 40)
+    images[:, 0, 15:25, 15:25] = 1
+    scaled = augment(images, AugmentationConfig(affine=AffineConfig(scale=0.3)))
+    sides = scaled.flatten(1).sum(1).sqrt() / 10
+    assert sides.min().item() == pytest.approx(0.7, abs=0.05)
+    assert sides.max().item() == pytest.approx(1.3, abs=0.05)
+    assert sides.mean().item() == pytest.approx(1.0, abs=0.05)
+
+
 def test_erasing_takes_one_rectangle_of_the_right_area():
     images = torch.full((256, 3, 32, 32), 9.0)
     erased = augment(images, AugmentationConfig(random_erasing=0.5)) != 9

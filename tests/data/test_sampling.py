@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from vitreous.data.sampling import WINDOW, BlockOrder, Permutation, Sampler, shuffled
+from vitreous.data.sampling import WINDOW, BlockOrder, Permutation, Sampler, shuffled, shuffled_by_length
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 100, 4096, 4097, 100_003])
@@ -55,6 +55,25 @@ def test_each_block_is_read_by_one_process(world_size):
         assert 4 < len(set(first.tolist())) <= WINDOW
         epochs.append(found[0].tolist())
     assert epochs[0] != epochs[1]
+
+
+def test_every_window_of_blocks_is_mixed_in_its_own_way():
+    blocks = np.repeat(np.arange(2 * WINDOW, dtype=np.int32), 10)
+    order = BlockOrder(blocks, seed=0, epoch=0)[:].reshape(2, -1)
+    ranks = order.argsort(axis=1).argsort(axis=1)
+    assert (ranks[0] == ranks[1]).mean() < 0.1
+
+
+def test_batches_of_like_lengths_come_in_another_order_in_each_epoch():
+    lengths = np.random.default_rng(0).integers(1, 50, size=400)
+    first, again, second = (
+        shuffled_by_length(lengths, 8, seed=0, epoch=epoch).indices for epoch in (0, 0, 1)
+    )
+    assert first.tolist() == again.tolist()
+    assert (first == second).mean() < 0.1
+    assert sorted(first.tolist()) == list(range(400))
+    spread = np.ptp(lengths[first].reshape(-1, 8), axis=1).mean()
+    assert spread < 0.2 * np.ptp(lengths)
 
 
 def test_processes_share_blocks_where_there_are_too_few():

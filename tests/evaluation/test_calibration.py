@@ -89,6 +89,14 @@ def test_a_temperature_that_images_by_chance_ask_for_does_not_help():
     assert not helps(sure, torch.eye(25, dtype=torch.long)[0])  # four fifths are asked for it, not one
 
 
+def test_a_temperature_is_fitted_on_four_fifths_and_tested_on_the_fifth():
+    """A fifth of which no image is wrong would ask for certainty, which costs the others dearly."""
+    logits, targets = torch.tensor([[2.0, 0.0]]).repeat(100, 1), torch.zeros(100, dtype=torch.long)
+    for fold in range(1, 5):
+        targets[torch.arange(fold, 100, 5)[:6]] = 1
+    assert helps(logits, targets)
+
+
 def test_the_search_reaches_the_ends():
     assert least(lambda scale: scale) == pytest.approx(1 / calibration.SEARCHED[1], rel=1e-4)
     assert least(lambda scale: -scale) == pytest.approx(1 / calibration.SEARCHED[0], rel=1e-4)

@@ -305,3 +305,15 @@ def test_muons_step_has_the_size_of_its_longer_side(shape: tuple[int, int]) -> N
     Muon([{"params": [weight]}], {}, lr=1.0, momentum=0.0).step()
     found = torch.linalg.svdvals(weight.detach()) / (0.2 * max(shape) ** 0.5)
     assert 0.6 < found.min() <= found.max() < 1.3  # five steps of Newton and Schulz leave them there
+
+
+def test_an_objective_hears_how_long_the_training_is_and_what_each_step_measured() -> None:
+    """Schedules of its own follow the number of steps; weights of its own move after each step."""
+    model, step = step_of(TrainingConfig())
+    heard: list[Any] = []
+    model.set_total = lambda total: heard.append(total)  # type: ignore[assignment]
+    step.after_step = lambda measured, finite: heard.append((measured[0][0], bool(finite)))
+    step.learner.set_total(7)
+    step(rows((1.0, 1.0), (2.0, 2.0)))
+    step(rows((float("nan"), 1.0)))
+    assert heard == [7, (2, True), (1, False)]

@@ -119,3 +119,21 @@ def test_gradients_are_averaged(group: World) -> None:
     average_gradients(parameters, World(rank=0, size=2))  # one of the two brought what it has
     assert parameters[0].grad.tolist() == [1.0, 2.0]
     assert parameters[1].grad is None
+
+
+def test_a_gradient_that_another_process_has_counts_in_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other of the two has a gradient for the second matrix alone."""
+    brought = [torch.tensor([0, 1], dtype=torch.int32), torch.zeros(2), torch.tensor([3.0, 5.0])]
+
+    def all_reduce(tensor: Tensor, op: Any = dist.ReduceOp.SUM) -> None:
+        theirs = brought.pop(0)
+        if op == dist.ReduceOp.MAX:
+            torch.maximum(tensor, theirs, out=tensor)
+        else:
+            tensor.add_(theirs)
+
+    monkeypatch.setattr(dist, "all_reduce", all_reduce)
+    parameters = [nn.Parameter(torch.zeros(2)), nn.Parameter(torch.zeros(2))]
+    parameters[0].grad = torch.tensor([2.0, 4.0])
+    average_gradients(parameters, World(rank=0, size=2))
+    assert [each.grad.tolist() for each in parameters if each.grad is not None] == [[1.0, 2.0], [3.0, 5.0]]
