@@ -64,7 +64,7 @@ def shapes_of(model: ModelLike, fields: dict[str, Any]) -> Any:
     if not fields:
         return opened
     if isinstance(opened, Ensemble):
-        raise InputError(f"{opened.title} has no setting {min(fields)!r} to change: leave it out")
+        raise InputError(f"an ensemble has no setting {min(fields)!r} to change: leave it out")
     return change(opened.config, fields)
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from vitreous.api.arguments import progress_bar, say, silent
-from vitreous.checkpoints.runs import TRIALS, is_finished
+from vitreous.checkpoints.runs import has_compared, is_finished
 from vitreous.errors import InputError, LazyModule, Param, nearest, own_warnings, printable, require_packages
 from vitreous.evaluation.result import Evaluation
 from vitreous.languages import speaking
@@ -150,7 +150,7 @@ class Run(Result):
                 "task": task,
                 "data": where,
             }
-            compared = (self.path / TRIALS).is_file()
+            compared = has_compared(self.path)
             if compared:
                 task_to_resume(self.path, expected["command"], task)
                 talk = say if progress and place.world.first else silent

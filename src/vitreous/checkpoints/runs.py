@@ -100,8 +100,14 @@ def command_of(tree: Mapping[str, object]) -> str:
     return task.command if task else "train"
 
 
-TRIALS = "trials.safetensors"  # in a run that has compared candidates
+TRIALS = "trials.safetensors"  # in a run that has compared candidates: their answers
+CANDIDATES = "candidates.json"  # in it: their table
 STOPPED = "stopped.json"  # of a run that was interrupted: how far its model is
+
+
+def has_compared(path: Path) -> bool:
+    """Return whether a run has compared candidates."""
+    return (path / TRIALS).is_file() or (path / CANDIDATES).is_file()
 
 
 def stopped_at(path: Path) -> tuple[int, int] | None:

@@ -83,7 +83,7 @@ def save(
     if isinstance(model, Ensemble) and format != "vitreous":
         network = "; or save its network, model.network()" if model.network() else ""
         raise InputError(
-            f"format {format} has no place for {model.title}: what can leave is a program (vitreous export "
+            f"format {format} has no place for an ensemble: what can leave is a program (vitreous export "
             f"RUN --out model.onnx), or a folder of format vitreous{network}"
         )
     if isinstance(model, WithEncoder) and format != "vitreous":

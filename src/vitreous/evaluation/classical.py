@@ -677,11 +677,10 @@ def without_images(truth: Truth, problem: Problem, count: int) -> tuple[str, Out
 
 
 def images_to_learn(
-    parts: Sequence[ImageDataset], prepared: Preprocessing, most: int | None = None
+    parts: Sequence[ImageDataset], prepared: Preprocessing, most: int = MOST_FITTED
 ) -> Learned:
     """Read images to learn from; of more than `most` some of each part. Raises InputError: none can be
     read."""
-    most = most or MOST_FITTED
     count = sum(map(len, parts))
     found: Learned | None = None
     for part in parts:
@@ -697,7 +696,12 @@ def images_to_learn(
 
 
 def fit_classical(
-    splits: Splits, problem: Problem | None = None, *, mirrored: bool = False, everything: bool = True
+    splits: Splits,
+    problem: Problem | None = None,
+    *,
+    mirrored: bool = False,
+    everything: bool = True,
+    most: int = MOST_FITTED,
 ) -> Classical:
     """Fit the methods that suit the images of the training set, and of the validation set where there is
     one: they need none, as cross-fitting chooses their settings. Raises InputError: no image can be read.
@@ -705,12 +709,14 @@ def fit_classical(
     Args:
         mirrored: whether mirror images may be learned from, too.
         everything: whether the validation set is learned from.
+        most: images that are learned from.
     """
     problem = problem or Problem("classification", len(splits.train.classes))
     parts = [splits.train]
     if everything and splits.validation is not None and len(splits.validation):
         parts.append(splits.validation)
-    learned = images_to_learn(parts, squashed(splits.summary.channels, splits.summary.value_range))
+    prepared = squashed(splits.summary.channels, splits.summary.value_range)
+    learned = images_to_learn(parts, prepared, most)
     problem = problem._replace(groups=learned.groups)
     counts = np.zeros(1, int)
     if problem.task == "classification":

@@ -15,7 +15,7 @@ from vitreous.inspection.images import Pixels, contact_sheet, heat, overlay, rgb
 from vitreous.inspection.measures import map_words, to_grid
 from vitreous.inspection.page import HTML, Exhibit, LeftOut, exhibit, left_out
 from vitreous.inspection.survey import Lens, Survey, survey
-from vitreous.languages import in_language, phrase, words
+from vitreous.languages import in_language, phrase
 from vitreous.layers.embedding import AddedPositions
 from vitreous.models.config import ViTConfig
 from vitreous.models.ensemble import Ensemble
@@ -38,12 +38,7 @@ def model_summary(model: Model) -> str:
 
 def ensemble_summary(model: Ensemble) -> str:
     """Return what answers in an ensemble in a line."""
-    heads, seen = words("models.heads"), words("models.seen")
-    parts = [
-        phrase("models.member", head=heads[each.head.kind], seen=seen[each.features.kind])
-        for each in model.config.members
-    ]
-    line = parts[0] if len(parts) == 1 else phrase("models.mean", parts=parts)
+    line = model.config.title
     line = line[:1].upper() + line[1:]
     network = model.network()
     return line if network is None else phrase("models.on-network", line=line, network=model_summary(network))

@@ -23,6 +23,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
+from vitreous.languages import phrase
 from vitreous.layers.attention import Attention, CrossAttention
 from vitreous.layers.embedding import PatchStem, to_patches
 from vitreous.models.bit import BiTConfig
@@ -128,7 +129,9 @@ class Description(Result):
             ("activations", byte_size(memory.working), byte_size(memory.activations)),
             ("total", byte_size(memory.inference), byte_size(memory.training)),
         ]
-        answers = f"The model answers with {self.answers}.\n\n" if self.answers else ""
+        answers = ""
+        if self.answers:
+            answers = phrase("models.answers", name=self.answers) + "\n\n"
         return (
             f"{answers}{text_table(headers, [*stages, total], words=3)}\n\n"
             f"{si(self.parameters)} parameters, {si(self.macs)}MACs for one image, counted as fvcore does "

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from vitreous.errors import InputError
 from vitreous.extensions import Outputs, outputs_of_task
+from vitreous.languages import phrase, words
 from vitreous.models.bit import BiT, BiTConfig
 from vitreous.models.config import Origin, ViTConfig
 from vitreous.models.config_parts import Config, Positive, Sides, setting
@@ -107,14 +108,13 @@ class EnsembleConfig(Config):
 
     @property
     def title(self) -> str:
-        """What it is, in words."""
-        names = {"kernel": "an SVM", "linear": "a linear map", "neighbors": "nearest neighbors"}
-        sees = {"gradients": "HOG and color", "network": "the features of a network"}
-        parts: list[str] = []
-        for each in self.members:
-            kind = each.features.kind
-            parts.append(f"{names[each.head.kind]} on {sees.get(kind, 'pixels')}")
-        return parts[0] if len(parts) == 1 else f"the mean of {' and '.join(parts)}"
+        """What it is, in the language that is spoken."""
+        heads, seen = words("models.heads"), words("models.seen")
+        parts = [
+            phrase("models.member", head=heads[each.head.kind], seen=seen[each.features.kind])
+            for each in self.members
+        ]
+        return parts[0] if len(parts) == 1 else phrase("models.mean", parts=parts)
 
 
 def width_of(member: MemberConfig, channels: int) -> int:
@@ -380,12 +380,8 @@ class Ensemble(nn.Module):
     def tokens(self, images: Images) -> Float[Tensor, "B T D"]:
         """Raise InputError: there are no tokens."""
         raise InputError(
-            f"{self.title} has no patch tokens: give its run's network, or a model that is one network"
+            "an ensemble has no patch tokens: give its run's network, or a model that is one network"
         )
-
-    @property
-    def title(self) -> str:
-        return self.config.title
 
     def network(self) -> ViT | BiT | None:
         """Return a copy of the network of the first member that has one, with its preprocessing; with its

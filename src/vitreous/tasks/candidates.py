@@ -205,6 +205,8 @@ class Table:
         content: a hash of the images, once it is asked for (`vitreous.tasks.kept_trials`).
         learned, others, frozen: what candidates see of the training set, and of the validation set where
             there is one; read when it is needed.
+        most: training images that descriptors are computed of.
+        seconds_to_read: an image.
         heads: fitted on all of these, by the name of the part and how images are prepared for a descriptor.
     """
 
@@ -222,17 +224,19 @@ class Table:
     others: Learned | None = None
     frozen: dict[str, Frozen] = field(default_factory=dict)
     heads: dict[tuple[str, Preprocessing | None], Head] = field(default_factory=dict)
+    most: int = MOST_FITTED
+    seconds_to_read: float = 0.0
 
     @classmethod
-    def of(cls, data: Splits, problem: Problem, device: torch.device) -> Table:
-        """Return a table without candidates."""
+    def of(cls, data: Splits, problem: Problem, device: torch.device, most: int = MOST_FITTED) -> Table:
+        """Return a table without candidates. most: images that descriptors are computed of."""
         train, validation = data.train, data.validation
         if validation is None or not has_validation(data):
-            return cls(data, problem, train, "cross-fitted", train.targets.tensor(), device)
+            return cls(data, problem, train, "cross-fitted", train.targets.tensor(), device, most=most)
         truth, before = validation.targets.tensor(), 0
-        if len(train) <= MOST_FITTED:
+        if len(train) <= most:
             truth, before = torch.cat([train.targets.tensor(), truth]), len(train)
-        return cls(data, problem, validation, "validation", truth, device, before)
+        return cls(data, problem, validation, "validation", truth, device, before, most=most)
 
     @property
     def held_out(self) -> bool:
@@ -355,8 +359,10 @@ def add_classical(table: Table, *, mirrored: bool, tell: Callable[[str], None]) 
         mirrored: whether they may learn from mirror images, as the network does.
     """
     began = time.monotonic()
-    classical = fit_classical(table.data, table.problem, mirrored=mirrored, everything=False)
+    classical = fit_classical(table.data, table.problem, mirrored=mirrored, everything=False, most=table.most)
     table.learned = learned = classical.learned
+    fitting = sum(each.method.seconds for each in classical.methods)
+    table.seconds_to_read = (time.monotonic() - began - fitting) / len(learned.rows)
     others = read_others(table, learned.prepared) if table.held_out else None
     reading = time.monotonic() - began - sum(each.method.seconds for each in classical.methods)
     for fitted in classical.methods:
@@ -546,7 +552,7 @@ def all_described(table: Table, prepared: Preprocessing) -> Learned:
     """Return all images to learn from as methods that see a descriptor see them: from images that are
     prepared for these methods, or for a model."""
     if table.learned is None or table.learned.prepared != prepared:
-        table.learned, table.others = images_to_learn([table.data.train], prepared), None
+        table.learned, table.others = images_to_learn([table.data.train], prepared, table.most), None
     if table.others is None:
         read_others(table, prepared)
     return table.learned if table.others is None else table.learned.and_others(table.others)

@@ -17,6 +17,7 @@ from safetensors.torch import save_file
 
 from vitreous.checkpoints.runs import TRIALS
 from vitreous.data.dataset import ImageDataset
+from vitreous.evaluation.classical import MOST_FITTED
 from vitreous.evaluation.scores import Interval
 from vitreous.tasks.candidates import Candidate, Part, Table, Trial
 from vitreous.tasks.task import Tree
@@ -31,7 +32,8 @@ class KeptTrials:
         settings: the user's own.
         options: of the command, by their names.
         seconds: that the command had taken.
-        decision: the fields of a `vitreous.tasks.trials.Decision`; None before it.
+        decision: the fields of a `vitreous.tasks.trials.Training`; None before it.
+        most: images that descriptors were computed of.
         tree: the rest, which `fill` reads.
     """
 
@@ -39,6 +41,7 @@ class KeptTrials:
     options: Mapping[str, Any]
     seconds: float
     decision: Mapping[str, Any] | None
+    most: int
     tree: Mapping[str, Any]
     file: Path
 
@@ -78,6 +81,7 @@ def keep_trials(
         "seconds": seconds,
         "decision": decision,
         "content": content_of(table),
+        "most": table.most,
         "candidates": candidates,
         "reference": asdict(table.reference) if table.reference else None,
     }
@@ -91,8 +95,9 @@ def kept_trials(folder: Path) -> KeptTrials | None:
     try:
         with safe_open(file, "pt") as answers:
             tree = json.loads((answers.metadata() or {})["trials"])
+        most = int(tree.get("most", MOST_FITTED))
         return KeptTrials(
-            tree["settings"], tree["options"], float(tree["seconds"]), tree["decision"], tree, file
+            tree["settings"], tree["options"], float(tree["seconds"]), tree["decision"], most, tree, file
         )
     except (OSError, SafetensorError, KeyError, ValueError, TypeError):
         return None

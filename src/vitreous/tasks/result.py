@@ -11,6 +11,7 @@ from typing import Any
 
 from vitreous import __version__
 from vitreous.checkpoints.model_card import origin_facts
+from vitreous.checkpoints.runs import CANDIDATES
 from vitreous.data.findings import Finding
 from vitreous.evaluation.measures import candidate_title
 from vitreous.evaluation.result import Evaluation, failures
@@ -117,9 +118,6 @@ def measured(evaluation: Evaluation | None) -> dict[str, str]:
         rows[metric.label[0].upper() + metric.label[1:]] = text + count
         count = ""
     return rows
-
-
-CANDIDATES = "candidates.json"  # in a run
 
 
 def write_candidates(folder: Path, rows: Iterable[Any]) -> None:

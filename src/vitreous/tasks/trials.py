@@ -22,6 +22,7 @@ from vitreous.data.dataset import Splits
 from vitreous.data.held_out import FOLDS
 from vitreous.errors import InputError, Param, check_utf8
 from vitreous.evaluation.calibration import write_best_thresholds
+from vitreous.evaluation.classical import MOST_FITTED
 from vitreous.evaluation.measures import Outputs
 from vitreous.languages.terminal import said, said_time
 from vitreous.models.settings import set_leaf
@@ -41,7 +42,7 @@ from vitreous.tasks.candidates import (
     problem_of,
 )
 from vitreous.tasks.finish import examined
-from vitreous.tasks.fit import fit
+from vitreous.tasks.fit import fit, work_after
 from vitreous.tasks.kept_trials import KeptTrials, keep_trials, kept_trials
 from vitreous.tasks.recipe_choice import SMALL, SMALL_ENCODER, weights_of
 from vitreous.tasks.result import write_candidates
@@ -57,7 +58,7 @@ from vitreous.training.config import RunConfig, length_of, within
 from vitreous.training.initial_model import described_checkpoint
 from vitreous.training.place import Place
 from vitreous.training.run import Run, check_free_for_run, default_path, with_training
-from vitreous.training.trainer import NotFinite
+from vitreous.training.trainer import LONGEST_FINISH, NotFinite
 
 
 class Threshold(NamedTuple):
@@ -76,9 +77,15 @@ THRESHOLDS = {
     "share": Threshold(0.07, "of the time, for each short trial: three leave four fifths for the training"),
     "shortest trial": Threshold(2.0, "seconds: of less, most goes into making a model and its batches"),
     "longest trial": Threshold(90.0, "seconds: other processes wait for the first one meanwhile"),
+    "described": Threshold(0.25, "of the time, for what an SVM on HOG and color and others see and learn"),
+    "seconds described": Threshold(0.006, "of a core, for an image that these methods learn from"),
+    "fewest described": Threshold(500, "images, of which these methods learn in any case"),
     "seconds at 128": Threshold(0.013, "of a core, for an image's features of vitreous:photos"),
     "seconds at 224": Threshold(0.045, "of a core, for an image's features of vitreous:photos"),
-    "frozen until": Threshold(0.3, "of the time, after which the features of an encoder are not tried"),
+    "features until": Threshold(
+        1.0, "of the time, until which features at 128 pixels are there: they gain more than all that follows"
+    ),
+    "frozen until": Threshold(0.3, "of the time, until which features at 224 pixels are there"),
     "trials until": Threshold(0.5, "of the time, after which no further training is tried"),
     "detailed": Threshold(
         128, "pixels of the shorter side, from which on a model that sees as many is tried"
@@ -218,14 +225,17 @@ def with_kept_trials(plan: AnyPlan, place: Place) -> AnyPlan:
     world = place.world
     kept = kept_trials(plan.made.path) if world.first else None
     compared: Comparison | None = None
+    why = said(
+        "candidates were compared by another version, whose answers this one cannot read: the network alone "
+        "answers; a new run compares them again"
+    )
     if kept is not None and kept.decision is not None:
-        table = Table.of(plan.data, problem_of(plan.config, plan.data), place.device)
-        compared = Comparison(Training(**kept.decision), table)
-        if not kept.fill(table):
-            return plan.with_reasons(
-                said("the images are not those on which candidates were compared: the network alone answers")
-            )
+        table = Table.of(plan.data, problem_of(plan.config, plan.data), place.device, kept.most)
+        why = said("the images are not those on which candidates were compared: the network alone answers")
+        if kept.fill(table):
+            compared = Comparison(Training(**kept.decision), table)
     others = world.broadcast(compared and compared.for_others())
+    plan = plan if compared or not world.first else plan.with_reasons(why)
     return replace(plan, compared=compared if world.first else others)
 
 
@@ -248,9 +258,8 @@ def compare(trials: Trials) -> tuple[Training, tuple[str, ...]]:
     trainings = [Training("from scratch", "scratch")]
     side = min(data.summary.height, data.summary.width)
     is_small = side < SMALL
-    early = trials.is_within("frozen until")
     encoders: list[str] = [trials.options["given"]] if trials.options.get("given") else []
-    if not is_small and early:
+    if not is_small and trials.is_within("features until"):
         offline = bool(trials.options.get("offline"))
         encoders += filter(None, [encoder_at_hand(task, data, settings, tell, offline=offline)])
     for name in reversed(encoders):
@@ -324,17 +333,19 @@ class Trials:
         self.task, self.settings, self.plan, self.device, self.tell = plan.task, settings, plan, device, tell
         self.out, self.clock, self.options = out, clock or Clock(), options or {}
         self.data = plan.data
-        self.table = Table.of(plan.data, problem_of(plan.config, plan.data), device)
         self.run: Run[RunConfig] | None = None  # with the best model so far
         asked = "length" in settings.get("training", {})
         self.minutes = plan.config.training.minutes if asked else limit("minutes")
         self.asked = asked
+        most = self.most_described()
+        self.table = Table.of(plan.data, problem_of(plan.config, plan.data), device, most)
         self.last = 0.0  # seconds of the last short trial: the next one may take as long
 
     def go_on(self, kept: KeptTrials | None) -> None:
         """Take the candidates of trials that were interrupted."""
         if kept is not None and self.out is not None:
             self.run = Run.open(self.out, type(self.plan.config))
+            self.table = Table.of(self.data, self.table.problem, self.device, kept.most)
             kept.fill(self.table)  # of other images none of them holds
 
     def keep(self, folder: Path, decision: Training | None = None) -> None:
@@ -387,6 +398,21 @@ class Trials:
             self.tell(row.sentence())
         self.keep_best()
 
+    def most_described(self) -> int:
+        """Return how many images classical methods learn from: as many as the time allows."""
+        if self.minutes is None:
+            return MOST_FITTED
+        seconds = limit("described") * 60 * self.minutes / self.clock.slowness
+        images = int(seconds / limit("seconds described"))
+        return min(max(images, int(limit("fewest described"))), MOST_FITTED)
+
+    def seconds_left(self, minutes: float | None) -> float:
+        """Return the seconds that a training has, of so many minutes from the command to its report."""
+        if minutes is None:
+            return math.inf
+        after = self.clock.slowness * work_after(self.plan.config, self.data)
+        return 60 * minutes - self.clock.seconds - min(after, LONGEST_FINISH * 60 * minutes)
+
     @property
     def are_too_short(self) -> bool:
         """Whether short trials would end before they have learned anything, each of every fold."""
@@ -397,10 +423,10 @@ class Trials:
     def add_photos(self, name: str) -> None:
         """Add heads on the features of an encoder that has seen photographs: of images at 128 pixels, and
         where there is time at 224."""
-        images = len(self.data.train) + len(self.data.validation or ())
-        for side in (128, 224):
-            cost = limit(f"seconds at {side}") * images * self.clock.slowness
-            if not self.is_within("trials until" if side == 128 else "frozen until", cost):
+        images = min(len(self.data.train), MOST_FITTED) + len(self.data.validation or ())
+        for side, until in ((128, "features until"), (224, "frozen until")):
+            a_core = limit(f"seconds at {side}") * self.clock.slowness
+            if not self.is_within(until, images * (a_core + self.table.seconds_to_read)):
                 break
             begun = self.task.plan(self.data, self.settings, init=name, base={"model": {"image_size": side}})
             widths = list(begun.config.model.stem.taken.values())
@@ -502,6 +528,10 @@ class Trials:
                 )
             )
             return replace(training, length=length_of(steps=0)), tuple(notes)
+        shortest = limit("shortest trial") * self.clock.slowness
+        if ahead is not None and self.seconds_left(self.longest(ahead)) < shortest:
+            notes.append(said("nothing is trained: what is left of the time is for the report"))
+            return replace(training, length=length_of(steps=0)), tuple(notes)
         if name in tried:
             notes.append(
                 said("training {name}, the best of the short trials", name=tried[name].trial.title())
@@ -511,11 +541,17 @@ class Trials:
     def length(self, training: Training, ahead: Candidate | None) -> str | None:
         """Return how long the training is: as it was asked for; else as the time allows, of which less is
         taken where nothing was gained so far."""
-        if self.asked:
+        minutes = self.longest(ahead)
+        if self.asked or minutes is None:
             return None
-        minutes = limit("minutes without gain") if ahead else limit("minutes")
         planned = self.task.plan(self.data, self.settings, init=training.init, base=training.settings)
         return within(planned.config.training.length, minutes)
+
+    def longest(self, ahead: Candidate | None) -> float | None:
+        """Return the minutes of the command."""
+        if self.asked:
+            return self.minutes
+        return limit("minutes without gain") if ahead else limit("minutes")
 
 
 def predicting(run: Path | None) -> str:

@@ -146,7 +146,7 @@ def test_of_several_models_that_answer_together_the_page_has_the_vit(tmp_path: P
     assert data["alone"]
     assert data["config"]["depth"] == 2
     without = Ensemble(EnsembleConfig(num_classes=5, members=members[1:]), task="classification")
-    with pytest.raises(vt.InputError, match="a linear map on HOG and color"):
+    with pytest.raises(vt.InputError, match="no member of this ensemble is one: train with"):
         write_learn_page(tmp_path / "other.html", without, images, name="other")
 
 

@@ -28,7 +28,7 @@ from vitreous import __version__
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ClassTargets, ImageDataset
 from vitreous.data.sources import open_data
-from vitreous.errors import InputError
+from vitreous.errors import InputError, Param
 from vitreous.extensions import CLASSES, outputs_of
 from vitreous.inspection.drawing import draw
 from vitreous.inspection.page import framed, templates_of
@@ -264,7 +264,10 @@ def reason_against(model: nn.Module) -> str | None:
     if isinstance(model, Ensemble):
         network = model.network()
         if not isinstance(network, ViT) or network.config.num_classes is None:
-            return f"it runs a Vision Transformer that answers, and this model is {model.title}"
+            return (
+                "it runs a Vision Transformer that answers, and no member of this ensemble is one: "
+                f"train with {Param('model')} ViT-Ti/16, for example"
+            )
         model = network
     if not isinstance(model, ViT):
         name = type(model).__name__
