@@ -56,6 +56,9 @@ Precision = Annotated[
     str,
     Option("fp32; bf16; auto: bf16 where that is faster and gives the same answers", default="auto"),
 ]
+FullPrecision = Annotated[
+    str, Option("fp32; bf16; auto: bf16 where that is faster and gives the same answers", default="fp32")
+]
 Progress = Annotated[bool, Option("show a progress bar on stderr", default=True, in_python=True)]
 OwnPreprocessing = Annotated[
     "Preprocessing | None", Option("of images, for a module that does not say it", in_python=True)
@@ -227,10 +230,7 @@ class CompareOptions(TypedDict, total=False):
     batch_size: Annotated[int, Option("examples in a batch", default=64)]
     workers: Workers
     device: Device
-    precision: Annotated[
-        str,
-        Option("fp32; bf16; auto: bf16 where that is faster and gives the same answers", default="fp32"),
-    ]
+    precision: FullPrecision
     progress: Progress
     language: PageLanguage
 

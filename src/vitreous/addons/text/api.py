@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack
 
-from vitreous.addons.text.options import BEAMS, LENGTH_PENALTY, TranslatorOptions
+from vitreous.addons.text.options import TranslateOptions, TranslatorOptions
 from vitreous.api.arguments import check_batch_size, path_of_run
 from vitreous.api.data_source import data_source
 from vitreous.api.run import Run, check_length
@@ -29,8 +29,7 @@ def train_translator(pairs: str | None = None, **options: Unpack[TranslatorOptio
     Raises:
         InputError, Interrupted: see `train`.
     """
-    beams, length_penalty = options.get("beams", BEAMS), options.get("length_penalty", LENGTH_PENALTY)
-    check_beams(beams)
+    check_beams(options["beams"])
     check_length(steps=options.get("steps"), epochs=options.get("epochs"))
     source = None if pairs is None else data_source(pairs)
     request = TrainRequest.of(
@@ -38,8 +37,8 @@ def train_translator(pairs: str | None = None, **options: Unpack[TranslatorOptio
         source,
         settings_of(options),
         options,
-        beams=beams,
-        length_penalty=length_penalty,
+        beams=options["beams"],
+        length_penalty=options["length_penalty"],
     )
     return start_training(request)
 
@@ -70,27 +69,15 @@ class Translations(Result):
         return iter(self.rows)
 
 
-def translate(
-    model: Any,
-    texts: str | Sequence[str],
-    *,
-    beams: int = BEAMS,
-    length_penalty: float = LENGTH_PENALTY,
-    batch_size: int = 128,
-    device: str = "auto",
-    precision: str = "fp32",
-) -> Translations:
+@with_options(TranslateOptions)
+def translate(model: Any, texts: str | Sequence[str], **options: Unpack[TranslateOptions]) -> Translations:
     """Translate texts with a model of `train_translator`.
 
     Args:
         model: a run or the model in it; or a published Marian, a folder or hf:org/name; or such a model,
             loaded.
         texts: one or many; an empty one stays empty.
-        beams: translations that the search follows; 1 is greedy.
-        length_penalty: higher favors longer translations (arXiv 1609.08144, section 7).
-        batch_size: texts that are translated together.
-        device: auto, cpu, cuda, cuda:N or mps; auto is a GPU where there is one.
-        precision: fp32; bf16; auto: bf16 where that is faster and gives the same answers.
+        options: of `TranslateOptions`.
 
     Raises:
         InputError: no such run or another model, no text at all, or one that is too long.
@@ -99,23 +86,23 @@ def translate(
     from vitreous.tasks.answerer import has_weights
     from vitreous.training.precision import computing, pick_device
 
-    check_beams(beams)
-    check_batch_size(batch_size)
+    check_beams(options["beams"])
+    check_batch_size(options["batch_size"])
     lines = [texts] if isinstance(texts, str) else list(texts)
     if not any(line.strip() for line in lines):
         raise InputError("there is no text to translate, neither after the run nor in standard input")
-    opened, here = path_of_run(model), pick_device(device)
+    opened, here = path_of_run(model), pick_device(options["device"])
     if isinstance(opened, str | Path) and not has_weights(str(opened)):
         raise InputError(f"no such run: {opened}; to make one: vitreous translate train")
     translator = Translator.load(opened) if isinstance(opened, str | Path) else Translator.of(opened)
     translator.model.to(here)
-    with computing(precision, here):
+    with computing(options["precision"], here):
         found = iter(
             translator.translate(
                 [line for line in lines if line.strip()],
-                beams=beams,
-                length_penalty=length_penalty,
-                batch_size=batch_size,
+                beams=options["beams"],
+                length_penalty=options["length_penalty"],
+                batch_size=options["batch_size"],
             )
         )
     pairs = [(line, next(found) if line.strip() else None) for line in lines]

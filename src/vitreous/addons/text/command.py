@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Unpack
 from cyclopts import Parameter
 
 import vitreous as vt
-from vitreous.addons.text.options import TranslatorOptions
+from vitreous.addons.text.options import TranslateOptions, TranslatorOptions
 from vitreous.cli.options import Json, with_parsed_options
 from vitreous.cli.printing import print_json, print_named
 from vitreous.cli.streams import read_stdin
@@ -19,8 +19,6 @@ from vitreous.languages.terminal import said
 
 if TYPE_CHECKING:
     from vitreous.tasks.result import RunResult
-
-ANSWERING = {"beams", "length_penalty", "batch_size", "device", "precision"}  # go with a trained run
 
 
 @with_parsed_options()
@@ -58,7 +56,7 @@ def translate(
             json=json,
             after=print_example,
         )
-    if resume or moved_data or not options.keys() <= ANSWERING:
+    if resume or moved_data or not options.keys() <= TranslateOptions.__annotations__.keys():
         raise InputError(
             said(
                 "a run that translates takes only --beams, --length-penalty, --batch-size, --device, "

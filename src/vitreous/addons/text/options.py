@@ -2,18 +2,29 @@
 
 from typing import Annotated, TypedDict
 
-from vitreous.training.options import Option, RunOptions
+from vitreous.api.options import FullPrecision
+from vitreous.training.options import Device, Option, RunOptions
 
-BEAMS, LENGTH_PENALTY = 4, 0.6
+Beams = Annotated[int, Option("translations that the search follows; 1 is greedy", default=4)]
+LengthPenalty = Annotated[
+    float, Option("higher favors longer translations (arXiv 1609.08144, section 7)", default=0.6)
+]
+
+
+class TranslateOptions(TypedDict, total=False):
+    """Options of `translate`."""
+
+    beams: Beams
+    length_penalty: LengthPenalty
+    batch_size: Annotated[int, Option("texts that are translated together", default=128)]
+    device: Device
+    precision: FullPrecision
 
 
 class OwnTranslatorOptions(TypedDict, total=False):
     steps: Annotated[int | None, Option("number of steps, instead of epochs; the total, when resuming")]
-    beams: Annotated[int, Option("translations that the search follows; 1 is greedy", default=BEAMS)]
-    length_penalty: Annotated[
-        float,
-        Option("higher favors longer translations (arXiv 1609.08144, section 7)", default=LENGTH_PENALTY),
-    ]
+    beams: Beams
+    length_penalty: LengthPenalty
     batch_size: Annotated[
         int | None,
         Option(
