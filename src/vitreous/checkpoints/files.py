@@ -146,15 +146,11 @@ def weights_of_folder(folder: Path) -> Path:
     found = sorted(path for path in folder.iterdir() if path.name.endswith(SUFFIXES) and path.is_file())
     if len(found) == 1:
         return found[0]
-    if kind := what_is_this(Evidence(files=names_in(folder))):
+    names = [path.name for depth in ("*", "*/*") for path in folder.glob(depth)]
+    if kind := what_is_this(Evidence(files=names)):
         raise InputError(f"{folder} holds {kind}")
     what = f"several files of weights ({', '.join(path.name for path in found)})" if found else "no weights"
     raise InputError(f"{folder} holds {what}: give the path of one file")
-
-
-def names_in(folder: Path) -> list[str]:
-    """The names of what is in a folder, and in the folders in it."""
-    return [path.name for each in ("*", "*/*") for path in folder.glob(each)]
 
 
 # Where training code puts the weights among the rest of its state, the likelier first: averages of them, then

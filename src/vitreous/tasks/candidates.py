@@ -490,14 +490,9 @@ def add_means(table: Table) -> list[Trial]:
             parts = first.parts + second.parts
             if frozenset(part.name for part in parts) in known:
                 continue
-            outputs = mean_of(first.outputs, second.outputs, table.problem.task)
-            added.append(table.add(parts, outputs))
+            both = torch.stack([first.outputs, second.outputs])
+            added.append(table.add(parts, mean_answer(both, outputs_of_task(table.problem.task))))
     return added
-
-
-def mean_of(first: Outputs, second: Outputs, task: str) -> Outputs:
-    """Return what two say together."""
-    return mean_answer(torch.stack([first, second]), outputs_of_task(task))
 
 
 # ---- On the held-out part

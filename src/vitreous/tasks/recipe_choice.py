@@ -266,18 +266,15 @@ def recipe_reasons(
             "ViTs from scratch have 80 to 95%)"
         )
         reasons.append(reason(("init",), text))
-    if (names := encoder_names()) and named is None and has_few_large(config, data):
+    # few images of each class, none of which would be enlarged
+    few = data.images <= FEW * data.classes and min(config.model.image_size) > SMALL
+    if few and named is None and (names := encoder_names()):
         text = said(
             "from scratch; with so few images the package's encoder may be better: add --init {name}",
             name=names[0],
         )
         reasons.append(reason(("init",), text))
     return tuple(reasons)
-
-
-def has_few_large(config: RunConfig, data: DataSummary) -> bool:
-    """Return whether there are few images of each class, none of which would be enlarged."""
-    return data.images <= FEW * data.classes and min(config.model.image_size) > SMALL
 
 
 def rate_factor(model: ViTConfig | BiTConfig) -> float:
