@@ -28,7 +28,9 @@ Quantities:
     loss       of 200 steps, the largest difference
     rate       of every step of the full length, by the source's own scheduler, as a share of the peak
     decay      tensors whose decay or share of the rate differs, by the source's own groups
-    state      of the optimizer, relative to its norm, after 20 steps; of DINO after its whole frozen epoch
+    state      of the optimizer, relative to its norm, after 20 steps; of DINO 20 steps after its whole frozen
+               epoch. After the slash: the source beside itself, from weights that are one rounding apart, of
+               which n steps explain sqrt(n) times as much
 """
 
 from __future__ import annotations
@@ -119,6 +121,10 @@ WITH_SOURCES: dict[str, Callable[[Path], Iterator[Row]]] = {
 }
 
 MOMENT = "its first moment is in bfloat16; in float32 the losses agree"
+FIRST_MOMENT = "its first moment is in bfloat16; in float32 the states agree"
+BFLOAT16_MOMENTUM = (
+    "its momentum is in bfloat16; in float32, as beside paper-fine-tuning-imagenet, states agree"
+)
 BILINEAR = "TensorFlow's bilinear filter without antialiasing; ours averages"
 WHY = {
     "transformers weights": "transformers draws the patch projection from N(0, 0.02), as all "
@@ -137,12 +143,14 @@ WHY = {
     "augreg loss": MOMENT,
     "deit3 weights": "as timm: the class token begins near zero, and not from N(0, 0.02)",
     "dino rate": "its warm-up is numpy's linspace, which reaches the peak one step earlier",
-    "s16-baseline state": MOMENT,
-    "augreg state": MOMENT,
-    "paper-fine-tuning state": "its momentum is in bfloat16",
-    "vtab-1k state": "its momentum is in bfloat16",
+    "s16-baseline state": FIRST_MOMENT,
+    "augreg state": FIRST_MOMENT,
+    "paper-fine-tuning state": BFLOAT16_MOMENTUM,
+    "vtab-1k state": BFLOAT16_MOMENTUM,
     "paper-fine-tuning-imagenet state": "its momentum is in bfloat16; in float32 it agrees",
     "transformers state": "its Trainer decays positions and the class token, too",
+    "vit-pytorch state": "plain AdamW decays biases, norms, positions and tokens, too; with the "
+    "decay of the recipe it agrees",
     "dino weights": "as timm: the class token begins near zero, and not from N(0, 0.02)",
     "batch": "vit_jax repeats its data before it shuffles them: an image comes again before others come",
     "paper-fine-tuning resizing in evaluation": BILINEAR,
@@ -151,7 +159,7 @@ WHY = {
     "resizing in evaluation": "TensorFlow's area filter; bilinear with antialiasing averages more",
 }
 
-MODELS = ("weights", "gradient", "angle", "loss", "rate", "decay")
+MODELS = ("weights", "gradient", "angle", "loss", "rate", "decay", "state")
 QUANTITIES = (
     *("crops", "colors", "color draws", "resizing of crops", "resizing in evaluation", "batch"),
     *MODELS,
@@ -201,7 +209,8 @@ def markdown(rows: list[dict[str, Any]]) -> str:
             row = found.get((recipe, peer, quantity))
             mark = "*" if row and row["difference"] > row["limit"] else ""
             nothing = "–" if peer or (recipe, quantity) in NONE else ""
-            cells.append(f"{row['difference']:.2g}{mark}" if row else nothing)
+            null = f" / {row['null']:.2g}" if row and row["null"] is not None else ""
+            cells.append(f"{row['difference']:.2g}{mark}{null}" if row else nothing)
         lines.append(f"| `{recipe}`{peer and f', {peer}'} | {' | '.join(cells)} |")
     return "\n".join(lines)
 

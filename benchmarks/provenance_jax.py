@@ -20,6 +20,7 @@ from provenance_rows import (
     STEPS,
     Follower,
     Row,
+    State,
     batches,
     build,
     compared,
@@ -223,7 +224,7 @@ def from_vit_jax(sources: Path) -> Iterator[Row]:
 def followed_in_jax(
     loss_of: Callable[..., Any], tx: Any, params: Any, data: list[Batch], ours_of: Callable[[Any], nn.Module]
 ) -> Follower:
-    """Train in JAX with an optimizer of optax.
+    """Train in JAX with an optimizer of optax, twice.
 
     Args:
         loss_of: of parameters, images (B, H, W, 3) and labels (B,).
@@ -239,22 +240,33 @@ def followed_in_jax(
         updates, state = tx.update(gradient, state, weights)
         return optax.apply_updates(weights, updates), state, loss, gradient
 
-    state, losses, gradient, after, weights = tx.init(params), [], {}, {}, params
-    moments: dict[str, dict[str, Any]] = {}
-    for number, batch in enumerate(data):
-        images = jnp.asarray(batch.images.permute(0, 2, 3, 1).numpy())
-        weights, state, loss, raw = step(weights, state, images, jnp.asarray(batch.targets.numpy()))
-        losses.append(float(loss))
-        if number == 0:
-            norm = math.sqrt(sum(float((leaf**2).sum()) for leaf in jax.tree.leaves(raw)))
-            clipped = jax.tree.map(partial(jnp.multiply, min(1.0, 1.0 / norm)), raw)
-            gradient = copied(ours_of(clipped))
-        if number + 1 == SHORT:
-            after, moments = copied(ours_of(weights)), moments_of(state, ours_of)
-    return Follower(gradient, copied(ours_of(params)), after, losses, moments)
+    def train(params: Any, data: list[Batch]) -> Follower:
+        state, losses, gradient, after, weights = tx.init(params), [], {}, {}, params
+        moments: State = {}
+        for number, batch in enumerate(data):
+            images = jnp.asarray(batch.images.permute(0, 2, 3, 1).numpy())
+            weights, state, loss, raw = step(weights, state, images, jnp.asarray(batch.targets.numpy()))
+            losses.append(float(loss))
+            if number == 0:
+                norm = math.sqrt(sum(float((leaf**2).sum()) for leaf in jax.tree.leaves(raw)))
+                clipped = jax.tree.map(partial(jnp.multiply, min(1.0, 1.0 / norm)), raw)
+                gradient = copied(ours_of(clipped))
+            if number + 1 == SHORT:
+                after, moments = copied(ours_of(weights)), moments_of(state, ours_of)
+        return Follower(gradient, copied(ours_of(params)), after, losses, moments, {})
+
+    found = train(params, data)
+    again = train(jax.tree.map(one_rounding_apart, params), data[:SHORT])
+    return found._replace(again=again.state)
 
 
-def moments_of(state: Any, ours_of: Callable[[Any], nn.Module]) -> dict[str, dict[str, Any]]:
+def one_rounding_apart(weights: Any) -> Any:
+    """Every weight moved to the next number above or below it."""
+    above = np.random.default_rng(2).random(weights.shape) < 0.5
+    return np.nextafter(weights, np.where(above, np.inf, -np.inf).astype(weights.dtype))
+
+
+def moments_of(state: Any, ours_of: Callable[[Any], nn.Module]) -> State:
     """The state of an optimizer of optax under the names of torch."""
     import jax
     import jax.numpy as jnp

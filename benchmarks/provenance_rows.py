@@ -3,6 +3,7 @@ two trainings of the same weights on the same data."""
 
 from __future__ import annotations
 
+import copy
 import importlib
 import importlib.util
 import math
@@ -25,7 +26,6 @@ from vitreous.training.step import LossOf, TrainStep
 DRAWS, STEPS, SHORT = 20_000, 200, 20
 # Of what is computed and not drawn: pixels are rounded, and float32 adds up in another order.
 LIMITS = {"colors": 0.5, "resizing": 0.5, "batch": 0.01, "gradient": 1e-4, "angle": 1.0, "loss": 0.02}
-LIMITS["state"] = 0.05  # float32 adds up in another order, for thousands of steps
 
 
 class Row(NamedTuple):
@@ -39,6 +39,7 @@ class Row(NamedTuple):
     limit: float  # what chance or rounding explains
     why: str = ""  # the reason where it is more
     peer: str = ""  # another library with the same model, for which the recipe was not written
+    null: float | None = None  # the difference of the source from itself, from weights one rounding apart
 
 
 def ks(ours: np.ndarray, theirs: np.ndarray) -> float:
@@ -92,14 +93,22 @@ def with_source(found: tuple[float, str, float], source: str) -> tuple[float, st
     return found[0], found[1], source, found[2]
 
 
+State = dict[str, dict[str, torch.Tensor]]
+
+
 class Follower(NamedTuple):
-    """What a training did: its first gradient and its weights after some steps, by tensor, and its losses."""
+    """What a training did: its first gradient and its weights after some steps, by tensor, and its losses.
+
+    state: of the optimizer, by its part and by tensor. again: the same of a second training from weights that
+    are one rounding apart; empty for ours.
+    """
 
     gradient: dict[str, torch.Tensor]
     before: dict[str, torch.Tensor]
     after: dict[str, torch.Tensor]
     losses: list[float]
-    state: dict[str, dict[str, torch.Tensor]]  # of the optimizer, by its part and by tensor
+    state: State
+    again: State
 
 
 def angles(follower: Follower) -> dict[str, float]:
@@ -114,7 +123,12 @@ def angles(follower: Follower) -> dict[str, float]:
     return found
 
 
-def compared(recipe: str, source: str, ours: Follower, theirs: Follower) -> Iterator[Row]:
+def compared(recipe: str, source: str, ours: Follower, theirs: Follower, after: int = SHORT) -> Iterator[Row]:
+    """Yield how far two trainings are apart.
+
+    Args:
+        after: of `follow`.
+    """
     gradients = {
         name: float((own - theirs.gradient[name]).norm() / theirs.gradient[name].norm().clamp(min=1e-12))
         for name, own in ours.gradient.items()
@@ -126,30 +140,40 @@ def compared(recipe: str, source: str, ours: Follower, theirs: Follower) -> Iter
     size, where = largest(turned)
     text = f"{where}: {mine[where]:.2f}, {other[where]:.2f} there"
     yield Row(recipe, "angle", size, text, source, LIMITS["angle"])
-    yield states_apart(recipe, source, ours, theirs)
+    yield states_apart(recipe, source, ours, theirs, after)
     losses = {str(i): abs(a - b) for i, (a, b) in enumerate(zip(ours.losses, theirs.losses, strict=True))}
     size, where = largest(losses)
     yield Row(recipe, "loss", size, f"step {where}", source, LIMITS["loss"])
 
 
-def states_apart(recipe: str, source: str, ours: Follower, theirs: Follower) -> Row:
+def states_apart(recipe: str, source: str, ours: Follower, theirs: Follower, after: int) -> Row:
     """The largest difference of a tensor's state, relative to its norm; 1 or more where it has taken another
-    number of steps, or none."""
-    found = {}
-    for part, tensors in theirs.state.items():
-        for name, other in tensors.items():
-            mine = ours.state[part][name]
-            if part == "step":  # a row that is frozen here is 0 in what is loaded of the source
-                mine = torch.where(other == 0, other, mine)
-            if name in ours.gradient and other.norm() > 1e-12:
-                found[f"{part} of {name}"] = float((mine - other).norm() / other.norm())
-    size, where = largest(found)
-    return Row(recipe, "state", size, where, source, LIMITS["state"])
+    number of steps, or none. Beside it, the largest difference of the source from itself, whose weights began
+    one rounding apart.
+
+    Ours rounds otherwise in each step, and not at the start alone: n steps of independent roundings make
+    sqrt(n) times what one makes, which is the limit.
+    """
+
+    def apart(state: State) -> dict[str, float]:
+        found = {}
+        for part, tensors in theirs.state.items():
+            for name, other in tensors.items():
+                mine = state[part][name]
+                if part == "step":  # a row that is frozen here is 0 in what is loaded of the source
+                    mine = torch.where(other == 0, other, mine)
+                if name in ours.gradient and other.norm() > 1e-12:
+                    found[f"{part} of {name}"] = float((mine - other).norm() / other.norm())
+        return found
+
+    size, where = largest(apart(ours.state))
+    null, _ = largest(apart(theirs.again))
+    return Row(recipe, "state", size, where, source, math.ceil(math.sqrt(after)) * null, null=null)
 
 
 def state_of(
     optimizers: Sequence[torch.optim.Optimizer], model: nn.Module, of: Callable[[nn.Module], nn.Module]
-) -> dict[str, dict[str, torch.Tensor]]:
+) -> State:
     """The state of optimizers in torch, by part and by the names of our tensors: it is loaded in the place of
     the weights. Steps are numbers all over a tensor; -1: the optimizer knows nothing of it.
 
@@ -218,7 +242,7 @@ def follow(
         if number + 1 == after:
             weights = copied(model)
             state = state_of(learner.optimizers, model, lambda same: same)
-    return Follower(gradient, before, weights, losses, state)
+    return Follower(gradient, before, weights, losses, state, {})
 
 
 def small(recipe: str, **options: Any) -> tuple[Any, Any]:
@@ -262,30 +286,50 @@ def follow_peer(
     end: Callable[[int], object] = lambda number: None,
     after: int = SHORT,
 ) -> Follower:
-    """Train a model of PyTorch with an optimizer of its own.
+    """Train a model of PyTorch with an optimizer of its own, twice.
 
     Args:
         loaded: makes our model of it.
-        begin: called with the number of a step before it: the rates.
+        begin: called with the number of a step before it: the rates; at 0 all that a training remembers
+            besides the model and the optimizer begins again.
         clip: called between the gradient and the step.
         end: called after a step.
         after: as of `follow`.
     """
-    before, losses, gradient, weights, state = copied(loaded(peer)), [], {}, {}, {}
-    for number, batch in enumerate(data):
-        begin(number)
-        optimizer.zero_grad()
-        loss = loss_of(batch)
-        loss.backward()  # type: ignore[no-untyped-call]
-        clip()
-        if number == 0:
-            gradient = gradient_of(peer, loaded)
-        losses.append(float(loss))
-        optimizer.step()
-        end(number)
-        if number + 1 == after:
-            weights, state = copied(loaded(peer)), state_of([optimizer], peer, loaded)
-    return Follower(gradient, before, weights, losses, state)
+
+    def train(steps: Sequence[Any]) -> Follower:
+        before, losses, gradient, weights, state = copied(loaded(peer)), [], {}, {}, {}
+        for number, batch in enumerate(steps):
+            begin(number)
+            optimizer.zero_grad()
+            loss = loss_of(batch)
+            loss.backward()  # type: ignore[no-untyped-call]
+            clip()
+            if number == 0:
+                gradient = gradient_of(peer, loaded)
+            losses.append(loss.item())
+            optimizer.step()
+            end(number)
+            if number + 1 == after:
+                weights, state = copied(loaded(peer)), state_of([optimizer], peer, loaded)
+        return Follower(gradient, before, weights, losses, state, {})
+
+    weights, state = copy.deepcopy((peer.state_dict(), optimizer.state_dict()))
+    found = train(data)
+    peer.load_state_dict(weights)
+    optimizer.load_state_dict(state)
+    one_rounding_apart(peer)
+    return found._replace(again=train(data[:after]).state)
+
+
+@torch.no_grad()
+def one_rounding_apart(model: nn.Module) -> None:
+    """Move every weight that learns to the next number above or below it."""
+    generator = torch.Generator().manual_seed(2)
+    for weight in model.parameters():
+        if weight.requires_grad:
+            above = torch.rand(weight.shape, generator=generator) < 0.5
+            weight.copy_(torch.nextafter(weight, torch.where(above, torch.inf, -torch.inf).to(weight.dtype)))
 
 
 def gradient_of(peer: nn.Module, loaded: Callable[[nn.Module], nn.Module]) -> dict[str, torch.Tensor]:

@@ -3,6 +3,7 @@ authors' code of MAE, DINO, DeiT and ViT-5. `provenance.py` runs it."""
 
 from __future__ import annotations
 
+import copy
 import importlib
 import re
 import sys
@@ -62,7 +63,7 @@ def beside(
     steps: int = STEPS,
     criterion: Callable[..., torch.Tensor] | None = None,
     clip: Callable[[], object] = lambda: None,
-    side: int = 32,
+    count: int = 16,
     dtype: torch.dtype = torch.float32,
 ) -> Iterator[Row]:
     """Train a peer with its optimizer from its weights, at the recipe's rates, and ours from the same.
@@ -73,9 +74,9 @@ def beside(
         steps: of the whole training; the losses of a short one are not compared.
         criterion: of its logits and the labels; None: cross-entropy with the recipe's smoothing.
         clip: called between the gradient and the step.
-        side, dtype: of the images, in pixels.
+        count, dtype: of the images of a step.
     """
-    data = [batch._replace(images=batch.images.to(dtype)) for batch in batches(side, steps)]
+    data = [batch._replace(images=batch.images.to(dtype)) for batch in batches(32, steps, count)]
     ours = follow(loaded(peer), training, data, steps=steps)
 
     def begin(number: int) -> None:
@@ -314,7 +315,7 @@ def from_bit(sources: Path) -> Iterator[Row]:
     code = load(sources / "big_transfer" / "bit_pytorch" / "models.py")
     name, source = "bit-hyperrule", "big_transfer, bit_pytorch/models.py"
     config, training = find_recipe(name).config, small_training(name)
-    sizes = {"layers": (1, 1, 1, 1), "image_size": (64, 64), "num_classes": 10}
+    sizes = {"layers": (1, 1, 1, 1), "image_size": (32, 32), "num_classes": 10}
     model: Any = type(config.model).model_validate(config.model.model_dump() | sizes)
     torch.manual_seed(0)
     peer = code.ResNetV2([1, 1, 1, 1], 1, head_size=10)
@@ -345,9 +346,25 @@ def from_bit(sources: Path) -> Iterator[Row]:
     fresh = initial(build(model, training), loaded(zero), lambda each: each.startswith("head"))
     yield Row(name, "weights", *with_source(fresh, f"{source}: the head, the only weights that are new"))
     peer.double()  # standardized kernels and few numbers in a group: in float32 the gradients differ by 1e-3
-    optimizer = torch.optim.SGD(peer.parameters(), lr=0.003, momentum=0.9)
     about = Peer(name, "", f"{source}, in float64")
-    yield from beside(about, peer, peer, loaded, optimizer, training, side=64, dtype=torch.float64)
+    for steps in (SHORT, STEPS):  # 20 pass all rates, 200 have the losses
+        beginning = copy.deepcopy(peer)
+        optimizer = torch.optim.SGD(beginning.parameters(), lr=0.003, momentum=0.9)
+        with patch.object(torch.Tensor, "float", torch.Tensor.double):  # ours asks for float32 at least
+            rows = list(
+                beside(
+                    about,
+                    beginning,
+                    beginning,
+                    loaded,
+                    optimizer,
+                    training,
+                    steps,
+                    count=4,
+                    dtype=torch.float64,
+                )
+            )
+        yield from (row for row in rows if (row.quantity == "loss") == (steps == STEPS))
 
 
 def drawn_again(model: nn.Module) -> nn.Module:
@@ -447,7 +464,16 @@ def dinos_network(
     student = tools.MultiCropWrapper(backbone, head)
 
     def loaded(peer: Any) -> DINO:
-        ours = DINO(vt.load(peer.backbone.state_dict(), heads=3, image_size=(32, 32)), settings, steps=steps)
+        weights = peer.backbone.state_dict()
+        rounded = {n: t.to(torch.float32) for n, t in weights.items()}
+        lost = {n: t - rounded[n] for n, t in weights.items()}  # by float32, in which weights are loaded
+        model, rest = (vt.load(part, heads=3, image_size=(32, 32)) for part in (rounded, lost))
+        dtype = weights["norm.weight"].dtype
+        ours = DINO(model, settings, steps=steps).to(dtype)
+        with torch.no_grad():
+            for each in (ours.model, ours.teacher):
+                for weight, more in zip(each.parameters(), rest.parameters(), strict=True):
+                    weight.add_(more)
         weights = peer.head.state_dict()
         weights = {n: t for n, t in weights.items() if n.startswith("mlp")} | {
             "prototypes.weight": weights["last_layer.weight_v"]
@@ -469,15 +495,20 @@ def from_dino(sources: Path) -> Iterator[Row]:
     config, training = small("dino", num_classes=None, drop_path=0.0, width=192, heads=3, mlp_dim=768)
     found = initial(DINO(build(config, training), settings, steps=STEPS), loaded(student), of_the_student)
     yield Row("dino", "weights", *with_source(found, "dino, main_dino.py"))
-    for row in beside_dino(sources, views(32, 16), epochs=100):  # of two steps each
+    for row in beside_dino(sources, views(32, 16), settings, epochs=100):  # of two steps each
         if row.quantity != "state":
             yield row
-    # The epoch of the recipe, of 2,502 steps, and 20 steps after it; the model is small for it.
-    data = views(32, 16, FROZEN + SHORT, batch=4)
-    sizes = {"embed_dim": 48, "depth": 1}
-    for row in beside_dino(sources, data, epochs=100, steps_per_epoch=FROZEN, **sizes):
+    # The first epoch of ImageNet, of 2,502 steps at the rates of the warm-up, in which the prototypes are
+    # frozen, and 20 steps after it; model and head are small for it. So many steps make much of one rounding,
+    # for which float64 leaves room.
+    data = views(32, 16, FROZEN + SHORT, batch=4, dtype=torch.float64)
+    smaller = settings.model_copy(update={"prototypes": 64, "head_hidden": 64})
+    begun = partial(beside_dino, epochs=100, steps_per_epoch=FROZEN, warmup_epochs=10)
+    with patch.object(torch.Tensor, "float", torch.Tensor.double):  # ours asks for float32 at least
+        rows = list(begun(sources, data, smaller, embed_dim=48, depth=1, dtype=torch.float64))
+    for row in rows:
         if row.quantity == "state":
-            yield row._replace(where=f"{row.where}, {SHORT} steps after {FROZEN:,} frozen ones")
+            yield row._replace(where=f"{row.where}, {SHORT} steps after {FROZEN:,} frozen ones, in float64")
 
 
 FROZEN = 1_281_167 // 512  # steps of the epoch that freezes the prototypes
@@ -486,22 +517,31 @@ FROZEN = 1_281_167 // 512  # steps of the epoch that freezes the prototypes
 def beside_dino(
     sources: Path,
     data: list[Any],
+    settings: Any,
     *,
     epochs: int,
     steps_per_epoch: int = 2,
+    warmup_epochs: int = 0,
     embed_dim: int = 192,
     depth: int = 2,
+    dtype: torch.dtype = torch.float32,
 ) -> Iterator[Row]:
     """Ours and theirs on the same views, as long as there are some."""
     from vitreous.addons.self_supervision.tasks import of_views
 
     steps = epochs * steps_per_epoch
-    settings, training = dinos_settings(), small_training("dino")
+    training = small_training("dino")
     assert isinstance(training.schedule, FallingScheduleConfig)
     assert isinstance(training.optimizer.weight_decay, tuple)
-    student, loaded, tools = dinos_network(sources, embed_dim=embed_dim, depth=depth, steps=steps)
-    teacher, _, _ = dinos_network(sources, embed_dim=embed_dim, depth=depth)
-    teacher.load_state_dict(student.state_dict())
+    end, decays = training.schedule.end, training.optimizer.weight_decay
+    # Their warm-up reaches the peak one step earlier, which the row of rates says: here ours does, too.
+    warmup = max(warmup_epochs * steps_per_epoch - 1, 0)
+    schedule = training.schedule.model_copy(update={"warmup": float(warmup)})
+    training = training.model_copy(update={"schedule": schedule})
+    network = partial(dinos_network, sources, embed_dim=embed_dim, depth=depth, settings=settings)
+    student, loaded, tools = network(steps=steps)
+    teacher, _, _ = network()
+    student, teacher = student.to(dtype), teacher.to(dtype)
     with inside(sources / "dino"), patch.object(torch.hub, "list", lambda name: []):
         program = importlib.import_module("main_dino")
     after = len(data) if steps_per_epoch > 2 else SHORT
@@ -513,16 +553,18 @@ def beside_dino(
         settings.teacher_temperature,
         0,
         epochs,
-    )
+    ).to(dtype)
     optimizer = torch.optim.AdamW(tools.get_params_groups(student))
-    end, decays = training.schedule.end, training.optimizer.weight_decay
-    schedule = partial(tools.cosine_scheduler, epochs=epochs, niter_per_ep=steps_per_epoch)
-    rates, decay = schedule(training.peak_lr, training.peak_lr * end), schedule(*decays)
-    momentum = schedule(settings.teacher_momentum, 1)
+    cosine = partial(tools.cosine_scheduler, epochs=epochs, niter_per_ep=steps_per_epoch)
+    rates = cosine(training.peak_lr, training.peak_lr * end, warmup_epochs=warmup_epochs)
+    decay, momentum = cosine(*decays), cosine(settings.teacher_momentum, 1)
     step = [0]
 
     def begin(number: int) -> None:
         step[0] = number
+        if number == 0:
+            teacher.load_state_dict(student.state_dict())
+            objective.center.zero_()
         for group, decayed in zip(optimizer.param_groups, (True, False), strict=True):
             group["lr"] = rates[number]
             if decayed:
@@ -554,14 +596,16 @@ def beside_dino(
             end=follow_student,
             after=after,
         )
-    yield from compared("dino", "dino, main_dino.py", ours, theirs)
+    yield from compared("dino", "dino, main_dino.py", ours, theirs, after)
 
 
 def of_the_student(name: str) -> bool:
     return name.startswith(("model.", "head."))
 
 
-def views(large: int, small: int, steps: int = STEPS, batch: int = 16) -> list[Any]:
+def views(
+    large: int, small: int, steps: int = STEPS, batch: int = 16, dtype: torch.dtype = torch.float32
+) -> list[Any]:
     """Two large views and two small ones of each image, with noise of their own."""
     from vitreous.addons.self_supervision.views import Views
 
@@ -571,7 +615,7 @@ def views(large: int, small: int, steps: int = STEPS, batch: int = 16) -> list[A
         whole += 0.3 * torch.randn(whole.shape, generator=generator)
         images = batch_of.images
         parts = torch.stack([images[:, :, :small, :small], images[:, :, -small:, -small:]], dim=1)
-        found.append(Views(whole, parts))
+        found.append(Views(whole.to(dtype), parts.to(dtype)))
     return found
 
 
@@ -615,14 +659,15 @@ def from_mae(sources: Path) -> Iterator[Row]:
     )
     optimizer = torch.optim.AdamW(groups, lr=training.peak_lr, betas=training.optimizer.betas)
     rates = SimpleNamespace(lr=training.peak_lr, min_lr=0.0, warmup_epochs=0, epochs=STEPS)
-    numbers = iter(noises)
+    step = [0]
 
     def loss_of(batch: Batch) -> torch.Tensor:
-        with patch.object(torch, "rand", lambda *shape, device=None: next(numbers)):
+        with patch.object(torch, "rand", lambda *shape, device=None: noises[step[0]]):
             found: torch.Tensor = peer(batch.images, mask_ratio=settings.mask_ratio)[0]
         return found
 
     def begin(number: int) -> None:
+        step[0] = number
         adjust(optimizer, number, rates)
 
     theirs = follow_peer(peer, loaded, optimizer, data, loss_of, begin=begin)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from vitreous.tasks.pretraining.rules import recipe_names
 from vitreous.training.recipes import MEASURED
@@ -29,6 +31,38 @@ def program(monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['recipe']}-{row['quantity']}")
 def test_a_recipe_does_what_its_source_does_or_the_reason_is_known(row: dict[str, Any]) -> None:
     assert row["difference"] <= row["limit"] or row["why"]
+
+
+@pytest.mark.parametrize(
+    ("moment", "steps", "explained"),
+    [(1 + 4e-6, 20, True), (1 + 1e-5, 20, False), (1.0, 21, False), (1.0, -1, False)],
+    ids=["rounding", "another moment", "another number of steps", "no state"],
+)
+def test_a_state_that_rounding_does_not_explain_is_apart(
+    moment: float, steps: int, explained: bool, program: Any
+) -> None:
+    """The source is 1e-6 apart from itself; each of 20 steps rounds anew."""
+    rows = import_module("provenance_rows")
+
+    def state(moment: float, steps: int) -> Any:
+        return {
+            "exp_avg": {"weight": torch.tensor([moment])},
+            "step": {"weight": torch.tensor([float(steps)])},
+        }
+
+    ours = rows.Follower({"weight": torch.ones(1)}, {}, {}, [], state(moment, steps), {})
+    theirs = rows.Follower({}, {}, {}, [], state(1.0, 20), state(1 + 1e-6, 20))
+    row = rows.states_apart("deit", "a source", ours, theirs, 20)
+    assert (row.difference <= row.limit) == explained
+    assert row.null == pytest.approx(1e-6, rel=0.1)
+
+
+def test_every_state_is_beside_a_null() -> None:
+    rows = [row for row in ROWS if row["quantity"] == "state"]
+    assert rows
+    for row in rows:
+        steps = 2522 if row["recipe"] == "dino" else 20
+        assert row["limit"] == pytest.approx(math.ceil(math.sqrt(steps)) * row["null"])
 
 
 def test_recipes_that_were_run_are_recipes() -> None:

@@ -146,9 +146,12 @@ def executed() -> Mapping[str, list[dict[str, Any]]]:
 
 
 def measured(name: str) -> list[dict[str, Any]]:
-    """Return what was found beside the code of the source: for each `quantity` the largest `difference`,
-    `where` it is, the `source` that ran, the `limit` that chance and rounding explain, and `why` where it is
-    more."""
+    """Return what was found beside the code of the source.
+
+    Each `quantity` has the largest `difference`, `where` it is, the `source` that ran, the `limit` of chance
+    and rounding, `why` where it is more, and the `null`: how far the source is from itself, where it
+    ran twice.
+    """
     found = []
     for row in executed()["rows"]:
         if row["recipe"] == name:
