@@ -21,6 +21,7 @@ from vitreous.checkpoints import hub_encoders
 from vitreous.checkpoints.runs import has_compared
 from vitreous.cli.training import print_result
 from vitreous.data.config import DataConfig
+from vitreous.data.dataset import ImageDataset
 from vitreous.data.sources import open_data
 from vitreous.evaluation.classical import (
     Method,
@@ -37,10 +38,11 @@ from vitreous.evaluation.scores import Interval
 from vitreous.languages import speaking
 from vitreous.models.settings import merged
 from vitreous.results import duration
-from vitreous.tasks import task_named, trials
+from vitreous.tasks import doctor, task_named, trials
 from vitreous.tasks.candidates import Candidate, Part, Table, Trial, add_means
 from vitreous.tasks.course import below_baseline
 from vitreous.training.callbacks import Callback
+from vitreous.training.config import RunConfig
 from vitreous.training.place import ON_CPU
 from vitreous.training.run import Run
 
@@ -435,6 +437,28 @@ def test_trials_too_short_to_learn_anything_are_not_begun(
     assert not (run.path / "checkpoints").exists(), "no network is built, whose features would take seconds"
     assert not (run.path / "stopped.json").exists()
     assert vt.predict(tmp_path / "run", tmp_path / "photos" / "1" / "0.png", progress=False)[0].label in "01"
+
+
+def test_doctor_asks_no_image_that_the_answer_was_fitted_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Methods without steps are fitted on the validation set at the end: they are better there than on the
+    test set, which says nothing of the images."""
+    data, asked = open_data("digits", DataConfig(validation_fraction=0.1)), list[object]()
+
+    def answers(_: Any, images: ImageDataset) -> doctor.Answers:
+        asked.append(images)
+        rows = np.arange(10)
+        features = np.random.default_rng(0).normal(size=(10, 2)).astype(np.float32)
+        return doctor.Answers(rows, features, images.targets.strata(rows))
+
+    monkeypatch.setattr(doctor, "answers_to", answers)
+    run = Run.create(tmp_path / "run", RunConfig())
+    for speed, parts in ((9.0, [data.train, data.validation, data.test]), (0.0, [data.train, data.test])):
+        (run.path / "candidates.json").write_text(json.dumps([{"speed": speed}]))
+        asked.clear()
+        list(doctor.answer_findings(run, None, data, 0.0))  # type: ignore[arg-type]
+        assert asked == parts
 
 
 def test_frozen_features_alone_are_a_model_without_a_finding_about_its_course(tmp_path: Path) -> None:

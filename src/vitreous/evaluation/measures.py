@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -96,6 +96,12 @@ MEASURES = {
     ),
     "regression": Measures("r2", False, explained, explained_interval, squared_error),
 }
+
+
+def is_network(candidates: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether a network that learned by steps answers alone, of candidates the best first; any other
+    answer is fitted on the validation set as well."""
+    return not candidates or candidates[0]["speed"] > 0
 
 
 def candidate_title(row: Mapping[str, Any]) -> str:

@@ -12,10 +12,12 @@ from vitreous.checkpoints.runs import is_finished
 from vitreous.data.dataset import ImageDataset, Splits
 from vitreous.data.findings import Finding, finding
 from vitreous.evaluation.classification import ClassificationEvaluation
+from vitreous.evaluation.measures import is_network
 from vitreous.evaluation.result import FEWEST, Evaluation, Metric
 from vitreous.evaluation.scores import wilson_interval
 from vitreous.languages import phrase
 from vitreous.tasks import task_named
+from vitreous.tasks.result import read_candidates
 from vitreous.training.config import CommandConfig, TrainingConfig
 from vitreous.training.diagnosis import ENOUGH_STEPS, GAP, bad_file_findings, course_findings, overfitting
 from vitreous.training.run import Run
@@ -74,7 +76,8 @@ def course_of(
     if evaluation:
         found += evaluation.findings()
     shares = [row["validation_accuracy"] for row in run.metrics() if "validation_accuracy" in row]
-    if classes and shares and data.validation and data.test and evaluation:
+    network = is_network(read_candidates(run.path))
+    if classes and shares and network and data.validation and data.test and evaluation:
         best = run.config.training.recorded.early_stopping is not None
         share = max(shares) if best else shares[-1]  # of the tested model
         count = len(data.validation)

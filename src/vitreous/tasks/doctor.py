@@ -20,6 +20,7 @@ from vitreous.data.findings import Finding, finding, read_findings
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
 from vitreous.evaluation.features import feature_outputs
+from vitreous.evaluation.measures import is_network
 from vitreous.evaluation.model_diagnosis import (
     geometry,
     model_findings,
@@ -35,6 +36,7 @@ from vitreous.models.stored import Stored
 from vitreous.tasks import task_of_run
 from vitreous.tasks.classification import Classification
 from vitreous.tasks.course import FINDINGS, SAMPLE, AnyRun, at_chance, course, other_looks, with_others
+from vitreous.tasks.result import read_candidates
 from vitreous.training.config import RunConfig
 from vitreous.training.diagnosis import (
     bad_file_findings,
@@ -117,7 +119,10 @@ def usual_config(task: Classification, run: Run[RunConfig], splits: Splits) -> R
 def answer_findings(run: Run[RunConfig], model: Model, splits: Splits, baseline: float) -> Iterator[Finding]:
     """Yield what the model's answers tell of the labels, on a sample of images. baseline: what a classical
     method that is better than the model has at least."""
-    held_out = [part for part in (splits.validation, splits.test) if part is not None]
+    unseen = [splits.test]
+    if is_network(read_candidates(run.path)):
+        unseen.insert(0, splits.validation)
+    held_out = [part for part in unseen if part is not None]
     if not held_out:
         return
     parts = [splits.train, *held_out]

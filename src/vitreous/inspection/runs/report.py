@@ -20,7 +20,7 @@ from vitreous.data.image_samples import ContactSheet
 from vitreous.data.workers import worker_count
 from vitreous.evaluation.classical import Baseline
 from vitreous.evaluation.classification import ClassificationEvaluation, MultiLabelEvaluation
-from vitreous.evaluation.measures import candidate_title
+from vitreous.evaluation.measures import candidate_title, is_network
 from vitreous.evaluation.result import Evaluation
 from vitreous.extensions import contributed
 from vitreous.inspection.images import rgb
@@ -71,7 +71,7 @@ def write_run_report(
         candidates: that were compared, the best first.
     """
     # What was measured while a network learned says nothing about a model that did not learn by steps.
-    learned = not candidates or candidates[0]["speed"] > 0
+    learned = is_network(candidates)
     head = head_of(
         run, model, evaluation, parts, findings=findings, command=command, ahead=ahead, learned=learned
     )
