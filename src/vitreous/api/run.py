@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import cached_property
@@ -139,7 +139,11 @@ class Run(Result):
 
         check_shard(shard)
         check_length(minutes=minutes, steps=steps, epochs=epochs)
-        check_known("resume", evaluation, task_named(self.task).info.evaluation_options)
+        known = task_named(self.task).info.evaluation_options
+        for name in evaluation:
+            if name not in known:
+                why = nearest(name, sorted(known)) if known else "leave it out"
+                raise InputError(f"resume has no option {name!r}: {why}")
 
         clock = Clock.of_call()
 
@@ -297,14 +301,6 @@ def check_shard(shard: bool | None) -> None:
             "torchrun "
             "--nproc-per-node 2 -m vitreous ..., or leave it out"
         )
-
-
-def check_known(function: str, given: Iterable[str], known: Collection[str]) -> None:
-    """Raise InputError for the first option that a function does not have."""
-    for name in given:
-        if name not in known:
-            why = nearest(name, sorted(known)) if known else "leave it out"
-            raise InputError(f"{function} has no option {name!r}: {why}")
 
 
 def check_length(**lengths: int | float | None) -> None:
