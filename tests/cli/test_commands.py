@@ -110,6 +110,23 @@ def test_describe_knows_runs_checkpoints_and_names(command: Call) -> None:
     assert {"stages", "memory", "tokens"} <= named.keys()
 
 
+def test_what_happens_to_an_image_is_said_in_a_line(command: Call, tmp_path: Path) -> None:
+    """By what describes a model, checks data or packs them, in words and in JSON, as by `train --dry-run`."""
+    model = ("describe", "ViT-Ti/16", "--image-size", "32")
+    check = ("data", "check", "digits")
+    size = ("--size", "6")
+    for words, line in (
+        (model, "decode | crop(1, 32x32) || normalize"),
+        (check, "decode | crop(1, 8x8) || normalize"),
+        (("data", "pack", "digits", tmp_path / "1", *size), "decode | shrink(6) | jpeg(90)"),
+    ):
+        assert f"images: {line}" in command(*map(str, words))[1].splitlines()
+    assert json.loads(command(*model, "--json")[1])["images"] == "decode | crop(1, 32x32) || normalize"
+    assert json.loads(command(*check, "--json")[1])["pipeline"] == "decode | crop(1, 8x8) || normalize"
+    raw = command("data", "pack", "digits", str(tmp_path / "2"), *size, "--raw", "--json")[1]
+    assert json.loads(raw)["pipeline"] == "decode | shrink(6) | ppm"
+
+
 def test_describe_shows_the_memory_of_a_batch(command: Call) -> None:
     sizes = ("describe", "ViT-Ti/16", "--image-size", "32", "--json", "--batch-size")
     one, eight = (json.loads(command(*sizes, count)[1]) for count in ("1", "8"))

@@ -2,6 +2,7 @@
 number of bits, and whether white is zero."""
 
 import io
+import struct
 
 import numpy as np
 import pytest
@@ -16,6 +17,28 @@ tifffile = pytest.importorskip("tifffile")
 pydicom = pytest.importorskip("pydicom")
 SHOWN = np.linspace(0.1, 0.7, 24 * 32).reshape(24, 32)  # darker than the middle: a negative is another image
 SIZE = (12, 16)
+
+
+def packed_tiff(values, white_is_zero, bits):
+    """Return a TIFF file whose pixels have an odd number of bits, one after the other, as cameras write."""
+    rows = ("".join(f"{value:0{bits}b}" for value in row) for row in values.tolist())
+    data = b"".join(int(row.ljust(-len(row) // 8 * -8, "0"), 2).to_bytes(-(-len(row) // 8)) for row in rows)
+    height, width = values.shape
+    tags = {
+        256: width,
+        257: height,
+        258: bits,
+        259: 1,
+        262: int(not white_is_zero),
+        273: 8,
+        277: 1,
+        278: height,
+    }
+    tags[279] = len(data)
+    fields = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags.items())
+    return (
+        b"II*\0" + struct.pack("<I", 8 + len(data)) + data + struct.pack("<H", len(tags)) + fields + bytes(4)
+    )
 
 
 def tiff(values, white_is_zero, compression=None):
@@ -43,6 +66,7 @@ CASES = {
     **{f"DICOM 32 {signed}": ("dicom", 32, signed) for signed in (False, True)},
     **{f"TIFF {bits}": ("tiff", bits, False) for bits in (8, 16, 32)},
     **{f"TIFF {bits} zlib": ("zlib", bits, False) for bits in (8, 16)},
+    **{f"TIFF {bits}": ("packed", bits, False) for bits in (6, 10, 12, 14)},
     **{f"TIFF {bits} signed": ("tiff", bits, True) for bits in (16, 32)},
 }
 
@@ -55,6 +79,8 @@ def test_a_negative_is_read_as_it_is_shown(case, channels):
     if kind == "dicom":
         plain = dicom(values, "MONOCHROME2", bits, signed=signed)
         white = dicom(negative, "MONOCHROME1", bits, signed=signed)
+    elif kind == "packed":
+        plain, white = packed_tiff(values, False, bits), packed_tiff(negative, True, bits)
     else:
         compression = "zlib" if kind == "zlib" else None
         plain, white = tiff(values, False, compression), tiff(negative, True, compression)

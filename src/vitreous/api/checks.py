@@ -14,6 +14,7 @@ from vitreous.api.options import CheckOptions, PackOptions
 from vitreous.data.checks import Action, actions, collect, data_findings, quarantined, report_of
 from vitreous.data.dataset import Splits
 from vitreous.data.examinations import DataReport, Diagnosis
+from vitreous.data.image_samples import pipeline
 from vitreous.data.packing import Packed, Packing, pack
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError, LazyModule, Param, nearest, require_packages, utf8_name, writing_to
@@ -22,6 +23,7 @@ from vitreous.languages import speaking
 from vitreous.outside import local_path, read_regular, read_text
 from vitreous.tasks.doctor import examine_run
 from vitreous.tasks.images import check_data_settings, data_config, with_form
+from vitreous.tasks.recipe_choice import choose
 from vitreous.training.options import with_options
 from vitreous.whole_files import checksum, write_csv
 
@@ -98,7 +100,8 @@ def check_classes(
             raise InputError(f"{Param('report')} {page} is the name of a page: let it end with .html")
         check_replaceable(page.with_suffix(".csv"), data, Action._fields, page)
     evidence = collect(splits := opened("data check", data, settings), workers=workers)
-    found = report_of(evidence)
+    chosen = choose(splits.name, splits.summary, name=None).config  # as `train` does
+    found = replace(report_of(evidence), pipeline=pipeline(chosen.prepared))
     if page is None:
         return found
     with speaking(language), writing_to(page, f"name another file for {Param('report')}"):

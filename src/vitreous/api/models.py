@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -14,6 +14,7 @@ from vitreous.api.model_source import resolve_model
 from vitreous.api.options import ConvertOptions, DescribeOptions, DrawOptions
 from vitreous.checkpoints.loading import open_model
 from vitreous.checkpoints.saving import save, upload
+from vitreous.data.image_samples import pipeline
 from vitreous.deployment.programs import check_weights
 from vitreous.errors import InputError, check_free, writing_to
 from vitreous.inspection import drawing
@@ -44,7 +45,8 @@ def describe(model: ModelLike, **options: Unpack[DescribeOptions]) -> Descriptio
     """
     check_batch_size(options["batch_size"])
     shapes = shapes_of(model, changed_fields(options))
-    return description.describe(shapes, batch_size=options["batch_size"])
+    found = description.describe(shapes, batch_size=options["batch_size"])
+    return replace(found, images=pipeline(found.preprocessing)) if found.preprocessing else found
 
 
 def shapes_of(model: ModelLike, fields: dict[str, Any]) -> Any:

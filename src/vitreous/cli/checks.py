@@ -92,6 +92,7 @@ def pack(
                 out=out,
             )
         )
+        print(said("images: {pipeline}", pipeline=packed.pipeline))
         print(said("train on them with: vitreous train {out}", out=out))
     return 1 if packed.bad else 0
 
@@ -110,6 +111,8 @@ def print_report(source: str, report: DataReport) -> None:
         if len(counts) == 1 or most == 1:
             classes = said("; classes: {count}, images of each: {each}", count=len(counts), each=each)
     print(f"{source}: {parts}{classes}")
+    if report.pipeline:
+        print(said("images: {pipeline}", pipeline=report.pipeline))
     print_findings(report.findings)
     if report.moved:
         print(said("moved to quarantine: {count} files that cannot be read", count=len(report.moved)))

@@ -42,6 +42,8 @@ def describe(
         print_json({"model": model, **description.to_json()})
     else:
         print(f"{said('{model}: one forward pass', model=model)}\n\n{description}")
+        if description.images:
+            print(said("images: {pipeline}", pipeline=description.images))
 
 
 SourceFormat = Annotated[str, Parameter(name="--from", metavar="TEXT")]

@@ -43,6 +43,7 @@ class DataReport(Examination):
     moved: tuple[str, ...] = ()  # those of them that are in quarantine now
     page: str | None = None  # what --report wrote
     actions: str | None = None  # the CSV beside it
+    pipeline: str | None = None  # how `train` shows an image to a model by default
 
 
 @dataclass(frozen=True)

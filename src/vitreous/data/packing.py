@@ -39,16 +39,22 @@ class Packing(NamedTuple):
     per_shard: int = 5_000
     workers: int | None = None
 
+    @property
+    def pipeline(self) -> str:
+        """What happens to an image, in order, in one line; see `vitreous.data.image_samples.pipeline`."""
+        return f"decode | shrink({self.size}) | {'ppm' if self.raw else f'jpeg({self.quality})'}"
+
 
 @dataclass(frozen=True)
 class Packed(Result):
-    """What was written into `folder`; `bad` was left out."""
+    """What was written into `folder`; `bad` was left out, and `pipeline` is what happened to an image."""
 
     folder: Path
     images: int
     shards: int
     bytes: int
     bad: BadFiles
+    pipeline: str
 
     def to_json(self) -> dict[str, object]:
         return {
@@ -57,6 +63,7 @@ class Packed(Result):
             "shards": self.shards,
             "bytes": self.bytes,
             "failed": [{"path": name, "reason": reason} for name, reason in self.bad],
+            "pipeline": self.pipeline,
         }
 
 
@@ -84,7 +91,7 @@ def pack(splits: Splits, folder: Path, packing: Packing, *, strict: bool = False
         names = "".join(f"{name}\n" for name in splits.train.classes)
         (beside / CLASSES).write_text(names, encoding="utf-8")
     sizes = [shard.stat().st_size for shard in folder.glob("*.tar")]
-    return Packed(folder, images, len(sizes), sum(sizes), bad)
+    return Packed(folder, images, len(sizes), sum(sizes), bad, packing.pipeline)
 
 
 def encoded(images: ImageDataset, packing: Packing, bad: BadFiles) -> Iterator[Sample]:

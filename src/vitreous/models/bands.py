@@ -148,15 +148,24 @@ def read_tiff(data: bytes, most_pixels: int = MOST_PIXELS) -> np.ndarray:
 def positive_tiff(values: np.ndarray, tags: Mapping[int, Any]) -> np.ndarray:
     """Return the gray values of a TIFF so that bright is much: where white is zero, complemented within what
     its bits can store; floating-point numbers within the range that its tags say, or 0 ... 1."""
+    bits = tags.get(BITS, 8 * values.dtype.itemsize)
+    bits = int(bits[0] if isinstance(bits, tuple) else bits)
+    values, bits = of_a_byte(values, bits)
     if tags.get(COLORS) != WHITE_IS_ZERO:
         return values
     if values.dtype.kind == "f":
         low, high = (tags.get(tag, other) for tag, other in ((LEAST, 0.0), (MOST_VALUE, 1.0)))
         low, high = (float(each[0] if isinstance(each, tuple) else each) for each in (low, high))
         return (low + high - values).astype(values.dtype)
-    bits = tags.get(BITS, 8 * values.dtype.itemsize)
-    bits = int(bits[0] if isinstance(bits, tuple) else bits)
     return complement(values, bits)
+
+
+def of_a_byte(values: np.ndarray, bits: int) -> tuple[np.ndarray, int]:
+    """Return numbers of fewer than eight bits as if they had eight, whose largest is 255; others as they are;
+    and their bits."""
+    if bits < 8 and values.dtype == np.uint8:
+        return np.rint(values * (255 / (2**bits - 1))).astype(np.uint8), 8
+    return values, bits
 
 
 def complement(values: np.ndarray, bits: int) -> np.ndarray:
@@ -207,8 +216,7 @@ def read_dicom(data: bytes, most_pixels: int = MOST_PIXELS) -> np.ndarray:
         return colors if colors.dtype == np.uint8 else np.rint(colors / 257).astype(np.uint8)
     if values.ndim == 3:
         return values
-    if bits < 8 and values.dtype == np.uint8:
-        values, bits = np.rint(values * (255 / (2**bits - 1))).astype(np.uint8), 8
+    values, bits = of_a_byte(values, bits)
     # A table that is not a straight line says what the stored numbers mean, and so comes first.
     table = found.get("ModalityLUTSequence")
     if table:

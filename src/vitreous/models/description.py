@@ -30,6 +30,7 @@ from vitreous.models.bit import BiTConfig
 from vitreous.models.config_parts import Config
 from vitreous.models.ensemble import EnsembleConfig
 from vitreous.models.model import model_of
+from vitreous.models.preprocessing import Preprocessing
 from vitreous.results import Result, byte_size, si, text_table
 
 
@@ -70,13 +71,15 @@ class Stage:
 class Description(Result):
     """The stages of a model, and what it costs. `sequence` is the number of tokens and their width; `memory`
     is that of `batch_size` images, everything else that of one; `answers` says by which methods an ensemble
-    answers."""
+    answers, `preprocessing` what comes before a model of images, and `images` the same in a line."""
 
     stages: tuple[Stage, ...]
     memory: Memory
     sequence: tuple[int, int]
     batch_size: int = 1
     answers: str = ""
+    preprocessing: Preprocessing | None = None
+    images: str | None = None
 
     @property
     def parameters(self) -> int:
@@ -101,6 +104,7 @@ class Description(Result):
             "batch_size": self.batch_size,
             "tokens": self.sequence[0],
             "width": self.sequence[1],
+            "images": self.images,
         }
 
     def __str__(self) -> str:
@@ -162,7 +166,9 @@ def describe(model: nn.Module | Config, *, batch_size: int = 1) -> Description:
         sequence, answers = (1, config.feature_width), config.title
     else:
         sequence = config.sequence_length, config.width
-    return Description(tuple(stages), memory, sequence, batch_size, answers)
+    return Description(
+        tuple(stages), memory, sequence, batch_size, answers, getattr(shapes, "preprocessing", None)
+    )
 
 
 def on_meta(model: nn.Module | Config) -> Any:
