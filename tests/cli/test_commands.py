@@ -82,6 +82,26 @@ def test_predict_and_evaluate_say_the_same(command: Call) -> None:
     assert evaluation["test_accuracy"] == pytest.approx(right / 24)
 
 
+def test_evaluate_has_the_findings_of_the_data(command: Call, tmp_path: Path) -> None:
+    """As `data check` has them: equal images in two parts of the data that it is given."""
+    for part in ("train", "test"):
+        for label in range(2):
+            (tmp_path / part / str(label)).mkdir(parents=True)
+            for number in range(3):
+                gray = Image.effect_noise((32, 32), 60)
+                gray.putpixel((0, 0), 100 * label)
+                gray.save(tmp_path / part / str(label) / f"{number}.png")
+            (tmp_path / part / str(label) / "same.png").write_bytes(
+                (tmp_path / f"train/{label}/0.png").read_bytes()
+            )
+    checked, evaluated = (
+        json.loads(command(*words, str(tmp_path), "--json")[1])["findings"]
+        for words in (("data", "check"), ("evaluate", "runs/mine"))
+    )
+    leak = next(each for each in checked if each["kind"] == "leak")
+    assert leak in evaluated
+
+
 def test_describe_shows_the_journey_that_one_can_follow_by_hand(command: Call) -> None:
     settings = (
         "width=3",

@@ -76,4 +76,4 @@ def evaluate(model: ModelLike, data: Any = None, **options: Unpack[EvaluateOptio
         assert isinstance(evaluation, ClassificationEvaluation)  # other tasks refuse the option
         known = labels_of_images(labels, evaluation.names, len(evaluation.classes))
         evaluation = replace(evaluation, real_labels=known)
-    return replace(evaluation, model=name, source=held.source, part=held.part)
+    return replace(evaluation, model=name, source=held.source, part=held.part, data_findings=held.findings)

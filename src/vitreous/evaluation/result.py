@@ -84,6 +84,8 @@ class Evaluation(Result):
         per_example: the attributes that have an entry for each example.
         failed: what could not be read, and why.
         damaged: images that were evaluated, but for a part that is missing, and what that is.
+        data_findings: what is known of the data, as by `train` and `data check`; of those of a run what its
+            training has found.
         seconds: from the first example to the last.
     """
 
@@ -101,6 +103,7 @@ class Evaluation(Result):
     model: str = ""
     source: str = ""
     part: str = ""
+    data_findings: Sequence[Finding] = ()
 
     if TYPE_CHECKING:  # what the evaluation of a task has besides: accuracy, per_class, ...
 
@@ -195,6 +198,7 @@ class Evaluation(Result):
             "failed": failures(self.failed),
             "damaged": failures(self.damaged),
             "test_count": self.count,
+            "findings": [each.to_json() for each in (*self.data_findings, *self.findings())],
             **flat,
             **self.details(),
         }

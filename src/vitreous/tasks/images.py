@@ -12,8 +12,10 @@ from pydantic import ValidationError
 from torch import nn
 
 from vitreous.checkpoints.runs import run_folder
+from vitreous.data.checks import known_findings
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import DataSummary, ImageDataset, Splits
+from vitreous.data.findings import read_findings
 from vitreous.data.held_out import SPLIT, data_notes, findings_of, unseen_images
 from vitreous.data.image_list import ImageRows
 from vitreous.data.image_samples import SampleReader, image_loader
@@ -25,6 +27,7 @@ from vitreous.evaluation.outputs import Batching, image_rows
 from vitreous.languages.terminal import said
 from vitreous.models.settings import check_names, explain, merged, set_leaf
 from vitreous.tasks import task_named
+from vitreous.tasks.course import FINDINGS
 from vitreous.tasks.recipe_choice import Choice, choose, fitted_to_count
 from vitreous.tasks.task import HeldOut, Material, Measure, Parts, Plan, Task, Tree, config_of_run
 from vitreous.training.config import RunConfig
@@ -294,7 +297,11 @@ class ImageTask(Task[ImageConfigT, ImagesT, ModelT]):
             elif trained_on:
                 part = f"{part} but {trained_on} images that it was trained on (by their content)"
                 examples = unseen
-        return HeldOut(source, part, examples)
+        if learned:  # it was examined by the training
+            found = read_findings(run_folder(spec) / FINDINGS)
+        else:
+            found = known_findings(tuple(parts), labels=self.info.targets != "unlabeled")
+        return HeldOut(source, part, examples, findings=found)
 
     def to_calibrate(self, spec: str, answerer: ModelT, data: str | None, settings: Tree) -> HeldOut:
         """Return what a model is calibrated on: the validation set of data that it learned from; of other

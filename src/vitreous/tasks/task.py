@@ -119,12 +119,14 @@ class Material:
 
 class HeldOut(NamedTuple):
     """Examples to evaluate a model on: where they are from, which part of that they are, and themselves; for
-    a temperature also those from there that the model learned from."""
+    a temperature also those from there that the model learned from; and what is known of the data, as by
+    `train` and `data check`, or what the run's training has found."""
 
     source: str
     part: str
     examples: Any
     learned: object = None
+    findings: Sequence[Finding] = ()
 
 
 class Trained(NamedTuple, Generic[ConfigT, DataT]):
