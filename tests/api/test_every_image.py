@@ -178,6 +178,12 @@ def table(files: list[str], place: Path) -> Any:
     return datasets.Dataset.from_dict({"image": images, "label": labels}, features=features)
 
 
+def frame(files: list[str], place: Path) -> str:
+    pandas = pytest.importorskip("pandas")
+    rows = {"path": files, "label": [Path(file).parent.name for file in files]}
+    return str(data_source(pandas.DataFrame(rows)))
+
+
 def shards(files: list[str], place: Path) -> str:
     whole = open_data(str(Path(files[0]).parent.parent), WHOLE)
     pack(whole, place / "packed", Packing(raw=True))
@@ -190,8 +196,17 @@ DOORS: dict[str, Callable[[list[str], Path], Any]] = {
     "list that is stored": lambda files, place: data_source(pairs(files, place)),
     "datasets": table,
     "datasets that are stored": lambda files, place: data_source(table(files, place)),
+    "data frame": frame,
     "shards": shards,
 }
+# Cells that are left out, and why.
+LEFT_OUT = {
+    ("shards", "JPEG large"): "images are shrunk to the size of shards: other pixels, by design",
+    ("shards", "PNG of 12 bits, large"): "the same, with their bits",
+}
+# Doors that are left out, since they have no files of these kinds: a torch Dataset holds arrays or what
+# Pillow has opened (tests/data/test_objects.py compares them), bundled data are made by a program, tables and
+# streams of the hub (tests/data/test_hub.py) hold the bytes that "datasets" has here.
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -201,9 +216,9 @@ def test_what_is_known_of_images_is_the_same_through_every_door(kind: str, tmp_p
     how = model_for(plain).preprocessing
     expected = torch.stack([how(file) for file in files])
     for door, enter in DOORS.items():
-        found = open_data(enter(files, tmp_path), WHOLE)
-        if door == "shards" and "large" in kind:
+        if (door, kind) in LEFT_OUT:
             continue
+        found = open_data(enter(files, tmp_path), WHOLE)
         assert found.summary._replace(statistics=None) == plain.summary._replace(statistics=None), door
         order = np.argsort([found.train.label(row) for row in range(len(files))], kind="stable")
         tensors = torch.stack([how(found.train.opened(int(row), how)) for row in order])
