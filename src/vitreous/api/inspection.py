@@ -354,6 +354,6 @@ def held_out_examples(task: AnyTask, model: ModelLike, answerer: object) -> tupl
     name = model_name(model)
     if not (Path(name) / "config.toml").is_file():
         return open_data("digits", DataConfig()).test, phrase("inspection.digits")
-    source, part, held_out, _ = task.open_held_out(name, answerer, None, {})
-    about = phrase("inspection.held-out", source=source, part=words("inspection.parts")[part])
-    return task.to_inspect(held_out), about
+    held = task.open_held_out(name, answerer, None, {})
+    about = phrase("inspection.held-out", source=held.source, part=words("inspection.parts")[held.part])
+    return task.to_inspect(held.examples), about
