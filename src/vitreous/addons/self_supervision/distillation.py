@@ -33,9 +33,8 @@ def check_teacher(config: FeatureDistillationConfig) -> None:
     """Raise InputError where there is no teacher."""
     if not config.teacher:
         raise InputError(
-            f"distillation needs a teacher: {Param('settings')} pretraining.distillation.teacher=MODEL, any "
-            "model "
-            "or run"
+            f"distillation needs a teacher: {Param('settings')} pretraining.distillation.teacher=MODEL, "
+            "any model or run"
         )
 
 

@@ -37,16 +37,8 @@ from vitreous.training.objectives import Measured, Objective
 FOLDER = Path(__file__).parent
 DROP_PATH = 0.1  # of DINO's student
 INFORMATION = 0.05  # nats that an answer of DINO's teacher tells of its image, below which all are the same
-GRAY_VIEWS = ViewsConfig(
-    large_scale=(0.8, 1.0),
-    small_scale=(0.3, 0.6),
-    small_count=0,
-    flip=0.0,
-    color=0.0,
-    gray=0.0,
-    blur=0.0,
-    solarize=0.0,
-)
+UNCHANGED = dict.fromkeys(("flip", "color", "gray", "blur", "solarize"), 0.0)
+GRAY_VIEWS = ViewsConfig(large_scale=(0.8, 1.0), small_scale=(0.3, 0.6), small_count=0, **UNCHANGED)
 # Of DINO's teacher, where no recipe says it: the authors' own first choice. What views have in common is kept
 # only if they agree by more than this over the student's temperature (benchmarks/dino_collapse.py).
 TEMPERATURE = 0.04

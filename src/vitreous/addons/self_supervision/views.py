@@ -27,10 +27,7 @@ from vitreous.models.preprocessing import Preprocessing, to_tensor
 Share = tuple[float, float]
 Size = tuple[int, int]  # (H, W)
 
-BLUR = (
-    0.1,
-    2.0,
-)  # standard deviations of the blur, least and most, in pixels of any view, for large ones of 224
+BLUR = (0.1, 2.0)  # least and most standard deviation, in pixels of any view, where large ones have 224
 SOLARIZE = 128  # values from here on are inverted
 
 

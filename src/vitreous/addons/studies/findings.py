@@ -259,6 +259,5 @@ class Ledger(Result):
             "study.ledger-note",
             decided=counts.get("seen", 0) + counts.get("not-seen", 0),
             claims=len(self.verdicts),
-            run=len(self.run),
             alone=sum(each.holm is False for _, each in self.verdicts),
         )
