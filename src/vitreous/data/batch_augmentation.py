@@ -73,7 +73,7 @@ class BatchTransform(nn.Module):
         world_size: int = 1,
     ) -> None:
         super().__init__()
-        self.augmentation = augmentation or AugmentationConfig()
+        self.augmentation = augmentation
         self.classes, self.seed, self.rank, self.world_size = classes, seed, rank, world_size
         factor, shift = preprocessing.factor_and_shift()
         self.register_buffer("factor", factor)
@@ -87,21 +87,21 @@ class BatchTransform(nn.Module):
         if images.ndim == 5:  # several views of each, which have been changed one by one
             return type(batch)(*(self.views(each, epoch, step, place) for place, each in enumerate(batch)))
         random = self.random(epoch, step, len(images))
-        for probability, side in zip(config.flip, (-1, -2), strict=True):
+        for probability, side in zip(config.flip if config else (), (-1, -2), strict=False):
             if probability:
                 flipped = random.uniform(0.0, 1.0) < probability
                 fields["images"] = flip(fields["images"], flipped, side)
                 if "masks" in fields:
                     fields["masks"] = flip(fields["masks"], flipped, side)
         images = normalize(fields["images"], self.factor, self.shift)
-        if config.affine:
+        if config and config.affine:
             images = affine(images, config.affine, random)
-        if config.noise:
+        if config and config.noise:
             noise = torch.empty_like(images).normal_(generator=random.noise_generator(images.device))
             images = images.add_(noise, alpha=config.noise)
-        if config.random_erasing:
+        if config and config.random_erasing:
             images = erase(images, config.random_erasing, random)
-        if config.mix:
+        if config and config.mix:
             targets = soft(fields["targets"], self.classes)
             images, fields["targets"] = mix(images, targets, config.mix, random)
         if isinstance(masks := fields.get("masks"), Tensor):  # not those of evaluation, of many sizes
@@ -113,7 +113,7 @@ class BatchTransform(nn.Module):
     ) -> Float[Tensor, "B V C h w"]:
         """Return views normalized, and moved as images are: each in its own way."""
         images = normalize(pixels, self.factor, self.shift)
-        if self.augmentation.affine and pixels.shape[1]:
+        if self.augmentation and self.augmentation.affine and pixels.shape[1]:
             random = self.random(epoch, step, len(pixels) * pixels.shape[1], place)
             moved = affine(images.flatten(0, 1), self.augmentation.affine, random)
             images = moved.view_as(images)
