@@ -91,6 +91,21 @@ def test_layer_decay_falls_towards_the_stem() -> None:
     assert scale["stem.projection.weight"] == scale["position.table"] == scale["prefix"] == 0.125
 
 
+@pytest.mark.parametrize("objective", [name for name in OBJECTIVES if name != "distillation"])
+def test_layer_decay_reaches_the_encoder_of_every_objective(objective: str) -> None:
+    """Whatever the objective calls it: `pretrain --init` has rates that fall with depth."""
+    encoder = create("ViT-Ti/4", **{**SMALL, "num_classes": None}, channels=3)
+    small = {"decoder_width": 16, "decoder_depth": 1, "decoder_heads": 2}
+    settings = {"mae": small, "dino": {"prototypes": 8, "head_hidden": 8}}
+    model = build_objective(encoder, objective, settings.get(objective), steps=1)
+    groups = parameter_groups(model, AdamWConfig(layer_decay=0.5), 1.0)
+    scales = {id(p): g["scale"] for g in groups for p in g["params"]}
+    assert scales[id(encoder.blocks[1].mlp_norm.weight)] == 0.5
+    assert scales[id(encoder.blocks[0].mlp_norm.weight)] == 0.25
+    learning = [id(p) for p in encoder.parameters() if p.requires_grad]
+    assert all(scales[each] == 1.0 for each in scales.keys() - set(learning))
+
+
 def test_every_layer_has_a_number() -> None:
     assert [layer_of(name, 2) for name in ("stem.x", "blocks.0.x", "blocks.1.x", "head.weight")] == [
         0,

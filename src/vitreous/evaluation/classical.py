@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Literal, NamedTuple
 from zipfile import BadZipFile
 
@@ -560,13 +561,8 @@ def methods_for(data: DataSummary, problem: Problem, counts: Rows) -> list[Suite
         methods.append((SVM, "gradients", support_vectors))
     methods.append(nearest)
     if few and shorter <= SMALL:
-        methods.append(("SVM on pixels", "pixels", pixel_machine))
+        methods.append(("SVM on pixels", "pixels", partial(support_vectors, gammas=GAMMAS)))
     return methods
-
-
-def pixel_machine(name: str, sees: str, seen: Seen, truth: Truth, problem: Problem) -> Fitted:
-    """Fit a support vector machine on pixels, whose width is chosen, too."""
-    return support_vectors(name, sees, Seen(seen.values), truth, problem, GAMMAS)
 
 
 # ---- Baselines

@@ -70,8 +70,12 @@ def as_probabilities(logits: Float[Tensor, "B classes"], outputs: Outputs) -> Fl
 
 
 def encoder_of(model: nn.Module) -> nn.Module:
-    """Return the Vision Transformer inside a model; any other model is its own encoder."""
-    return model.encoder if isinstance(model, WithEncoder) else model
+    """Return the encoder of images that learns inside an objective or another model; any other model is its
+    own encoder."""
+    for each in model.modules():
+        if isinstance(each, ViT | BiT) and any(weight.requires_grad for weight in each.parameters()):
+            return each
+    return model
 
 
 class Program(nn.Module):

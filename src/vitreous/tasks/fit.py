@@ -12,6 +12,7 @@ from typing import Any
 from torch import nn
 
 from vitreous.errors import InputError
+from vitreous.evaluation.classical import MOST_FITTED
 from vitreous.languages.terminal import said
 from vitreous.tasks.task import AnyPlan, Trained
 from vitreous.training.callbacks import Callback, Row
@@ -184,7 +185,6 @@ def untrained(plan: AnyPlan, place: Place) -> Trained[Any, Any]:
     return Trained(plan.made, plan.data, material, nn.Module(), 0.0, 0.0)
 
 
-MOST_FITTED = 6000  # images that are read again for the baselines
 # Seconds of a processor: a report, an image that is evaluated, and one that a baseline is fitted on.
 REPORT, READ, DESCRIBED = 8.0, 0.03, 0.005
 

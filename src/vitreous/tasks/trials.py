@@ -361,12 +361,7 @@ class Trials:
 
     def is_within(self, name: str, more: float = 0.0) -> bool:
         """Return whether there is time for something that takes so many seconds, by a threshold."""
-        return self.minutes is None or self.spent + more / 60 < limit(name) * self.minutes
-
-    @property
-    def spent(self) -> float:
-        """Minutes since the command began."""
-        return self.clock.seconds / 60
+        return self.minutes is None or self.clock.seconds + more < limit(name) * 60 * self.minutes
 
     def keep_best(self) -> None:
         """Make the best candidate the model of the run directory."""
@@ -384,7 +379,7 @@ class Trials:
             self.tell(
                 said(
                     "first model after {time}: `{command}` works from now on, and Ctrl-C keeps it",
-                    time=said_time(60 * self.spent),
+                    time=said_time(self.clock.seconds),
                     command=predicting(self.run.path),
                 )
             )
@@ -499,7 +494,7 @@ class Trials:
         best = ranked[0] if ranked else None
         name = next(iter(tried), trainings[0].name)
         training = next(each for each in trainings if each.name == name)
-        notes: list[str] = []
+        notes, nothing = list[str](), ""
         ahead = best if best is not None and not best.learns else None
         if ahead is not None:
             notes.append(
@@ -509,34 +504,35 @@ class Trials:
                     score=ahead.trial.text(ahead.trial.score),
                 )
             )
-        if ahead is not None and not self.table.held_out and name not in tried:
-            notes.append(
-                said("nothing is trained: there is no time for short trials, which would decide on it")
-            )
-            return replace(training, length=length_of(steps=0)), tuple(notes)
-        if ahead is not None and self.table.is_solved and not self.asked:
-            notes.append(
-                said("nothing is trained: {name} answers all of them correctly", name=ahead.trial.title())
-            )
-            return replace(training, length=length_of(steps=0)), tuple(notes)
-        lost = ahead is not None and name in tried and self.table.lost(tried[name], ahead)
-        if lost and (not self.table.held_out or len(trainings) > 1) and not self.asked:
-            notes.append(
-                said(
-                    "nothing is trained: {name} is below by more than chance after its short trial",
-                    name=tried[name].trial.title(),
-                )
-            )
-            return replace(training, length=length_of(steps=0)), tuple(notes)
-        shortest = limit("shortest trial") * self.clock.slowness
-        if ahead is not None and self.seconds_left(self.longest(ahead)) < shortest:
-            notes.append(said("nothing is trained: what is left of the time is for the report"))
-            return replace(training, length=length_of(steps=0)), tuple(notes)
+            nothing = self.why_nothing(ahead, tried.get(name), several=len(trainings) > 1)
+        if nothing:
+            return replace(training, length=length_of(steps=0)), (*notes, nothing)
         if name in tried:
             notes.append(
                 said("training {name}, the best of the short trials", name=tried[name].trial.title())
             )
         return replace(training, length=self.length(training, ahead)), tuple(notes)
+
+    def why_nothing(self, ahead: Candidate, tried: Candidate | None, *, several: bool) -> str:
+        """Return why no network is trained where a method without steps is ahead; "" where one is.
+
+        Args:
+            tried: the best short trial.
+            several: whether there was another.
+        """
+        if tried is None and not self.table.held_out:
+            return said("nothing is trained: there is no time for short trials, which would decide on it")
+        if self.table.is_solved and not self.asked:
+            return said("nothing is trained: {name} answers all of them correctly", name=ahead.trial.title())
+        may_end = (several or not self.table.held_out) and not self.asked
+        if tried is not None and may_end and self.table.lost(tried, ahead):
+            return said(
+                "nothing is trained: {name} is below by more than chance after its short trial",
+                name=tried.trial.title(),
+            )
+        if self.seconds_left(self.longest(ahead)) < limit("shortest trial") * self.clock.slowness:
+            return said("nothing is trained: what is left of the time is for the report")
+        return ""
 
     def length(self, training: Training, ahead: Candidate | None) -> str | None:
         """Return how long the training is: as it was asked for; else as the time allows, of which less is

@@ -129,12 +129,15 @@ def parameter_groups(model: nn.Module, config: OptimizerConfig, peak_lr: float) 
     if config.decayed == "tokens":
         decaying |= {id(each) for name, each in model.named_parameters() if TOKEN.search(name)}
     layers = depth(model) if config.layer_decay else 0
+    inside = {id(each): name for name, each in encoder_of(model).named_parameters()}
     first = config.weight_decay[0] if isinstance(config.weight_decay, tuple) else config.weight_decay
     groups: dict[tuple[float, bool], Group] = {}
-    for name, parameter in model.named_parameters():
+    for parameter in model.parameters():
         if not parameter.requires_grad:
             continue
-        scale = config.layer_decay ** (layers + 1 - layer_of(name, layers)) if config.layer_decay else 1.0
+        scale = 1.0
+        if config.layer_decay:  # what is around an encoder learns as its head does
+            scale = config.layer_decay ** (layers + 1 - layer_of(inside.get(id(parameter), ""), layers))
         decays = id(parameter) in decaying
         settings = {"lr": peak_lr * scale, "scale": scale, "weight_decay": first if decays else 0.0}
         group = groups.setdefault((scale, decays), {"params": [], **settings, "decays": decays})
@@ -156,7 +159,6 @@ def depth(model: nn.Module) -> int:
 def layer_of(name: str, layers: int) -> int:
     """Return 0 for what makes the tokens, l for encoder layer l, L + 1 for the norm, pooling and head
     (BEiT, 2106.08254; MAE, 2111.06377)."""
-    name = name.removeprefix("encoder.")  # of a model around one
     if match := re.match(r"blocks\.(\d+)\.(?!position\.)", name):
         return int(match[1]) + 1
     if name.startswith(("stem.", "prefix", "position.", "embedding_norm.", "blocks.")):
