@@ -1060,6 +1060,9 @@ function open() {
   showOnPads(state.source);
   compute();
   if (!/\bt=/.test(location.hash)) state.token = tokenThatCounts();
+  // Lines and bars grow once, when the page opens (style.css).
+  document.body.classList.add("opening");
+  setTimeout(() => document.body.classList.remove("opening"), 2000);
   draw();
 }
 

@@ -251,7 +251,7 @@ function drawLines(c) {
         [dx, dy] = [end[0] - start[0], end[1] - start[1]],
         length = Math.hypot(dx, dy) || 1;
       const mid = [(start[0] + end[0]) / 2 - (dy / length) * bend, (start[1] + end[1]) / 2 + (dx / length) * bend];
-      made("path", { d: `M${start}Q${mid} ${end}`, fill: "none", "stroke-linecap": "round", ...look });
+      made("path", { d: `M${start}Q${mid} ${end}`, pathLength: 1, fill: "none", "stroke-linecap": "round", ...look });
       made("circle", { cx: end[0], cy: end[1], r: 3 + 4 * share, fill: headColor(k), opacity: look.opacity });
     }
   });
