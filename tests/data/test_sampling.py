@@ -59,9 +59,8 @@ def test_each_block_is_read_by_one_process(world_size):
 
 def test_every_window_of_blocks_is_mixed_in_its_own_way():
     blocks = np.repeat(np.arange(2 * WINDOW, dtype=np.int32), 10)
-    order = BlockOrder(blocks, seed=0, epoch=0)[:].reshape(2, -1)
-    ranks = order.argsort(axis=1).argsort(axis=1)
-    assert (ranks[0] == ranks[1]).mean() < 0.1
+    places = BlockOrder(blocks, seed=0, epoch=0)[:].reshape(2, -1) % 10  # in their blocks
+    assert (places[0] == places[1]).mean() < 0.3
 
 
 def test_batches_of_like_lengths_come_in_another_order_in_each_epoch():
