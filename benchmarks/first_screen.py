@@ -81,12 +81,12 @@ def measured(repeats: int) -> dict[str, Any]:
                         row = opening(browser, page, measures, slower)
                         found.setdefault(f"{name}, {size}, {slower}x slower", []).append(row)
         browser.close()
-    rows = {}
+    rows: dict[str, dict[str, Any]] = {}
     for way, openings in found.items():
-        rows[way] = {key: [each[key] for each in openings] for key in openings[0]}
-        rows[way]["median_seconds"] = statistics.median(rows[way]["seconds"])
-        rows[way]["least_seconds"] = min(rows[way]["seconds"])
-        rows[way]["median_main_thread_seconds"] = statistics.median(rows[way]["main_thread_seconds"])
+        row: dict[str, Any] = {key: [each[key] for each in openings] for key in openings[0]}
+        row["median_seconds"] = statistics.median(row["seconds"])
+        row["median_main_thread_seconds"] = statistics.median(row["main_thread_seconds"])
+        rows[way] = row
     return {"chromium": version, "bytes": bytes_of, "load": os.getloadavg()[0], "ways": rows}
 
 
