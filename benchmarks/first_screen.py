@@ -78,8 +78,8 @@ def measured(repeats: int) -> dict[str, Any]:
             for name, page in pages.items():
                 for size, measures in SIZES.items():
                     for slower in SLOWER:
-                        row = opening(browser, page, measures, slower)
-                        found.setdefault(f"{name}, {size}, {slower}x slower", []).append(row)
+                        way = f"{name}, {size}, {slower}x slower"
+                        found.setdefault(way, []).append(opening(browser, page, measures, slower))
         browser.close()
     rows: dict[str, dict[str, Any]] = {}
     for way, openings in found.items():
