@@ -69,6 +69,20 @@ def test_device_and_precision_can_be_chosen(position: dict[str, Any], tmp_path: 
     assert places(vt.load(tmp_path / "again")) == {(torch.device("cpu"), torch.float32)}
 
 
+def test_weights_in_float64_keep_their_digits(tiny: Any, tmp_path: Path) -> None:
+    """Loaded in float32 by default, in float64 where that is asked for: no digit is lost on the way."""
+    model = tiny()
+    vt.save(model, tmp_path / "m.safetensors", format="timm")
+    from safetensors.torch import load_file
+
+    state = {name: each.double() + 1e-12 for name, each in load_file(tmp_path / "m.safetensors").items()}
+    narrow = vt.load(state, heads=model.config.heads)
+    wide = vt.load(state, heads=model.config.heads, dtype=torch.float64)
+    assert places(narrow) == {(torch.device("cpu"), torch.float32)}
+    assert torch.equal(wide.head.bias, state["head.bias"])
+    assert not torch.equal(wide.head.bias, narrow.head.bias.double())
+
+
 def test_a_state_dict_is_a_checkpoint_and_is_copied(tiny: Any, tmp_path: Path) -> None:
     model = tiny()
     vt.save(model, tmp_path / "m.safetensors", format="timm")

@@ -266,7 +266,8 @@ def build(spec: Spec, device: Device = None, dtype: Dtype = None) -> Any:
     )
     model.temperature = spec.temperature
     rows = of_model(spec.rows, stored(model))
-    weights = read_rows(rows, spec.source.tensors, where=where, ignored=spec.ignored)
+    widest = torch.float64 if dtype == torch.float64 else torch.float32  # in which rows are put together
+    weights = read_rows(rows, spec.source.tensors, where=where, ignored=spec.ignored, dtype=widest)
     load_weights(model, weights, where=where, device=device, dtype=dtype)
     if hasattr(model, "origin"):
         model.origin = spec.origin if isinstance(model, Model) else spec.read_from

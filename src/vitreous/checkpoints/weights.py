@@ -264,11 +264,16 @@ def all_layers(rows: list[Row]) -> Row:
 
 
 def read_rows(
-    rows: Sequence[Row], tensors: Tensors, *, where: str, ignored: Iterable[str] = ()
+    rows: Sequence[Row],
+    tensors: Tensors,
+    *,
+    where: str,
+    ignored: Iterable[str] = (),
+    dtype: torch.dtype = torch.float32,
 ) -> dict[str, Tensor]:
-    """Our weights from their tensors. Raises InputError: a name of the table is missing in the file, or one
-    of the file is not in the table (nor among the `ignored`, which are known and not needed); all of them are
-    listed."""
+    """Our weights, of type `dtype`, from their tensors. Raises InputError: a name of the table is missing in
+    the file, or one of the file is not in the table (nor among the `ignored`, which are known and not
+    needed); all of them are listed."""
     theirs = chain.from_iterable(row.theirs for row in rows)
     check_keys(tensors, theirs, where=where, ignored=ignored)
     weights: dict[str, Tensor] = {}
@@ -278,7 +283,7 @@ def read_rows(
             tensor = tensors[name]
             if not tensor.is_floating_point():
                 raise InputError(f"{where}: {name} holds {tensor.dtype}, not floating-point numbers")
-            stored.append(tensor.to(torch.float32))
+            stored.append(tensor.to(dtype))
         try:
             ours = row.read(*stored)
         except (RuntimeError, ValueError, IndexError):
