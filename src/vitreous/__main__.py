@@ -3,15 +3,10 @@
 import gc
 import os
 import sys
-from threading import Timer
 
-BEGINNING = 10.0  # seconds, in which no garbage is looked for
-
-
-def look_for_garbage() -> None:
-    """Let the collector begin, with what there is by now set aside for good."""
-    gc.freeze()
-    gc.enable()
+# Objects that are new before garbage is looked for: of those that imports make, none is. With Python's 700
+# the collector walked them again and again, for a tenth of the time that `vitreous predict` takes.
+NEW_OBJECTS = 200_000
 
 
 def main() -> None:
@@ -19,12 +14,7 @@ def main() -> None:
     # Threads of PyTorch sleep while they wait for each other. Spinning, two of them took 8.5 s for a step on
     # a machine with a load of 13; asleep 2.3 s, and one alone 2.5 s. OpenMP reads it with PyTorch's import.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    # None of what imports make is garbage. The collector would walk it again and again, for a tenth of the
-    # time that `vitreous predict` takes for one image.
-    gc.disable()
-    beginning = Timer(BEGINNING, look_for_garbage)
-    beginning.daemon = True
-    beginning.start()
+    gc.set_threshold(NEW_OBJECTS, *gc.get_threshold()[1:])
     try:
         from vitreous.cli import main as run
     except KeyboardInterrupt:
