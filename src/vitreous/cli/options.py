@@ -15,7 +15,7 @@ from vitreous.errors import InputError
 from vitreous.languages.terminal import said
 from vitreous.outside import finite_number
 from vitreous.outside import whole_number as parse_whole
-from vitreous.training.options import ANY_SETTING, Option
+from vitreous.training.options import ANY_SETTING, Option, alternatives
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., object])
 LARGEST = 2**31 - 1  # of whole numbers
@@ -184,14 +184,13 @@ def help_of(hint: Any) -> Parameter:
 
 def parsed_option(name: str, hint: Any) -> object:
     """Return how an option is parsed whose Python parameter has this type, with its help."""
-    kind, about = get_args(hint)[0], help_of(hint)
-    kinds = get_args(kind) or (kind,)
+    about, kinds = help_of(hint), alternatives(hint)
     if bool in kinds:
         # Only one that a file may have switched on is switched off.
         off = f"--no-{name.replace('_', '-')}" if hint.__metadata__[-1].default is None else ()
         return Annotated[bool, about, Parameter(negative=off)]
     if Literal["auto"] in kinds:
-        return Annotated[kind, AUTO_OR_NUMBER, about]
+        return Annotated[get_args(hint)[0], AUTO_OR_NUMBER, about]
     parsers = ((Path, Path), (Sequence[int], Ints), (Sequence[str], Texts), (float, Number), (int, Int))
     parsed = next((parsed for each, parsed in parsers if each in kinds), Text)
     if name in LEAST:

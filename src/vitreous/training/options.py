@@ -12,6 +12,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from pathlib import Path
+from types import UnionType
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -22,8 +23,10 @@ from typing import (
     TypeAlias,
     TypedDict,
     TypeVar,
+    Union,
     cast,
     get_args,
+    get_origin,
     runtime_checkable,
 )
 
@@ -266,13 +269,20 @@ def options_of(declared: type) -> dict[str, Option]:
 SETTINGS = {name: option for name, option in options_of(TrainOptions).items() if option.sets}
 
 
+def alternatives(annotation: object) -> tuple[object, ...]:
+    """Return the types of an option: the members of a union, or the only one."""
+    hint = get_args(annotation)[0]
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+
+
 def written(annotation: object) -> str:
     """Return the type of an option as a signature has it."""
-    hint = get_args(annotation)[0]
-    if isinstance(hint, ForwardRef):
-        return hint.__forward_arg__
-    kinds = [inspect.formatannotation(kind) for kind in get_args(hint) or (hint,)]
-    return " | ".join(kinds).replace("NoneType", "None").replace("pathlib.", "")
+    kinds = [
+        kind.__forward_arg__ if isinstance(kind, ForwardRef) else inspect.formatannotation(kind)
+        for kind in alternatives(annotation)
+    ]
+    shown = " | ".join(kinds).replace("NoneType", "None")
+    return shown.replace("pathlib.", "").replace("collections.abc.", "")
 
 
 def with_options(declared: type) -> Callable[[FunctionT], FunctionT]:
