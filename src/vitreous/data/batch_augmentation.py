@@ -86,27 +86,34 @@ class BatchTransform(nn.Module):
         images = fields["images"]
         if images.ndim == 5:  # several views of each, which have been changed one by one
             return type(batch)(*(self.views(each, epoch, step, place) for place, each in enumerate(batch)))
-        random = self.random(epoch, step, len(images))
-        for probability, side in zip(config.flip if config else (), (-1, -2), strict=False):
+        if config is None:
+            fields["images"] = normalize(images, self.factor, self.shift)
+        else:
+            self.augment(fields, config, self.random(epoch, step, len(images)))
+        if isinstance(masks := fields.get("masks"), Tensor):  # not those of evaluation, of many sizes
+            fields["masks"] = masks.long()
+        return type(batch)(**fields)
+
+    def augment(self, fields: dict[str, Any], config: AugmentationConfig, random: BatchRandom) -> None:
+        """Normalize and augment the images of a batch in place, and change its masks and targets alike."""
+        for probability, side in zip(config.flip, (-1, -2), strict=True):
             if probability:
                 flipped = random.uniform(0.0, 1.0) < probability
                 fields["images"] = flip(fields["images"], flipped, side)
                 if "masks" in fields:
                     fields["masks"] = flip(fields["masks"], flipped, side)
         images = normalize(fields["images"], self.factor, self.shift)
-        if config and config.affine:
+        if config.affine:
             images = affine(images, config.affine, random)
-        if config and config.noise:
+        if config.noise:
             noise = torch.empty_like(images).normal_(generator=random.noise_generator(images.device))
             images = images.add_(noise, alpha=config.noise)
-        if config and config.random_erasing:
+        if config.random_erasing:
             images = erase(images, config.random_erasing, random)
-        if config and config.mix:
+        if config.mix:
             targets = soft(fields["targets"], self.classes)
             images, fields["targets"] = mix(images, targets, config.mix, random)
-        if isinstance(masks := fields.get("masks"), Tensor):  # not those of evaluation, of many sizes
-            fields["masks"] = masks.long()
-        return type(batch)(**{**fields, "images": images})
+        fields["images"] = images
 
     def views(
         self, pixels: UInt8[Tensor, "B V C h w"], epoch: int, step: int, place: int
