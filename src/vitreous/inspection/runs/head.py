@@ -136,7 +136,11 @@ def head_of(
         "facts": facts,
         "findings": ranked[:MOST_FINDINGS],
         "more_findings": max(len(ranked) - MOST_FINDINGS, 0),
-        "commands": {name: text.format(**values) for name, text in COMMANDS[command].items()},
+        "commands": {
+            name: text.format(**values)
+            for name, text in COMMANDS[command].items()
+            if rows or name != "longer"  # where nothing was trained, nothing is longer
+        },
         "minutes": minutes,
         "command": f"vitreous {command} --config config.toml",
         "configuration": read_text(config) if config.is_file() else None,
