@@ -17,12 +17,14 @@ import shutil
 import statistics
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from playwright.sync_api import Browser, sync_playwright
 from record import write_results
 
 import vitreous as vt
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 RESULT = "first_screen.json"
 PAGES = {"digits": None, "photo": "photo", "emoji": "emoji"}
@@ -64,6 +66,8 @@ def opening(browser: Browser, page: Path, size: tuple[int, int], slower: int) ->
 
 def measured(repeats: int) -> dict[str, Any]:
     """Open every page in every way, in turns, so that what else the machine does meets all of them."""
+    from playwright.sync_api import sync_playwright  # of the slow tests: --help does without it
+
     found: dict[str, list[dict[str, float]]] = {}
     bytes_of = {}
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as program:
