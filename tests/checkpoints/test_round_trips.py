@@ -17,10 +17,8 @@ from hypothesis import strategies as st
 
 import vitreous as vt
 from typical_models import TYPICAL
-from vitreous.checkpoints.facts import Documents, Facts
 from vitreous.checkpoints.formats import formats
 from vitreous.checkpoints.saving import TOLERANCE, answers_for
-from vitreous.checkpoints.source import Source
 from vitreous.models.bit import BiT, BiTConfig
 from vitreous.models.config import ViTConfig
 
@@ -321,26 +319,6 @@ def test_a_task_that_is_not_a_name_is_refused(
     config.write_text(json.dumps(json.loads(config.read_text()) | {key: 3}))
     with pytest.raises(vt.InputError, match=message):
         vt.load(tmp_path / folder)
-
-
-def test_a_format_brings_its_own_description(
-    tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A file that no other format reads beside its weights, named in its row."""
-    seen: list[object] = []
-    vt.save(tiny(), tmp_path / "m" / "w.pth", format="torchvision")
-
-    def gather(documents: Documents, _: Source) -> Facts:
-        seen.append(documents["arch.json"]["heads"])
-        return Facts(fields={"heads": documents["arch.json"]["heads"]})
-
-    own = dataclasses.replace(formats()["torchvision"], sidecars=("arch.json",), gather=gather)
-    monkeypatch.setitem(formats(), "torchvision", own)  # type: ignore[arg-type]
-    monkeypatch.setattr("vitreous.checkpoints.loading.sidecars", lambda: own.sidecars)
-    (tmp_path / "m" / "arch.json").write_text('{"heads": 4}')
-    for source in (tmp_path / "m", tmp_path / "m" / "w.pth"):
-        assert vt.load(source, format="torchvision").config.heads == 4
-    assert set(seen) == {4}
 
 
 def test_saving_over_a_model_must_be_asked_for(tiny: Any, tmp_path: Path) -> None:

@@ -13,7 +13,15 @@ from torch import Tensor
 
 from vitreous.checkpoints.download import cached
 from vitreous.checkpoints.facts import CONFIG, Statements
-from vitreous.checkpoints.files import File, model_folder, read_file, read_json, read_weights
+from vitreous.checkpoints.files import (
+    ADAPTER,
+    ADAPTER_WEIGHTS,
+    File,
+    model_folder,
+    read_file,
+    read_json,
+    read_weights,
+)
 from vitreous.checkpoints.formats.huggingface_families import published_name
 from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.tensors import Entry, Tensors
@@ -21,8 +29,6 @@ from vitreous.checkpoints.weights import listing
 from vitreous.errors import InputError
 from vitreous.outside import local_path
 
-DESCRIPTION = "adapter_config.json"
-FILES = ("adapter_model.safetensors", "adapter_model.bin")
 # Fields of a LoRA that make another function of it.
 UNKNOWN_FIELDS = (
     *("use_dora", "use_qalora", "use_bdlora", "fan_in_fan_out", "layer_replication", "target_parameters"),
@@ -52,23 +58,16 @@ class LowRank(NamedTuple):
         return (self.up.shape[0], *self.down.shape[1:])
 
 
-def is_adapter(path: Path) -> bool:
-    """Whether a folder holds an adapter and no model, or a file is the weights of one."""
-    folder = path if path.is_dir() else path.parent
-    named = path.is_dir() or path.name in FILES
-    return named and (folder / DESCRIPTION).is_file() and any((folder / name).is_file() for name in FILES)
-
-
 def open_adapter(path: Path) -> File:
     """The model that an adapter names, with the adapter merged into it. Raises InputError: another kind of
     adapter, or its model is not on this machine, or has no place for it."""
     folder = path if path.is_dir() else path.parent
-    described = read_json(folder / DESCRIPTION)
+    described = read_json(folder / ADAPTER)
     check_description(folder, described)
     base = base_of(folder, described)
     opened = read_file(model_folder(base))
     source = opened.source()
-    file = next(folder / name for name in FILES if (folder / name).is_file())
+    file = next(folder / name for name in ADAPTER_WEIGHTS if (folder / name).is_file())
     changes, instead = changes_of(folder, described, next(iter(read_weights(file).parts.values())))
     merged = merge(source, changes, instead)
     kind = Statements(described, folder).part("auto_mapping").get("base_model_class")

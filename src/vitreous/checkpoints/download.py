@@ -27,19 +27,18 @@ SUFFIXES = (".npz", ".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".pth.tar", 
 OLDER_FILES = [*DESCRIPTIONS, "generation_config.json", "*.bin", "*.bin.index.json", "*.npz", "*.pth", "*.pt"]
 
 
-def local_copy(place: Place, patterns: Sequence[str] = (), more: Sequence[str] = ()) -> Path:
+def local_copy(place: Place, patterns: Sequence[str] = ()) -> Path:
     """Where a checkpoint is on this machine, downloaded if need be. Raises InputError: it cannot be had, or
     is at an address that is not read.
 
     Args:
         patterns: of the files of a model on the hub; by default its weights and what describes them.
-        more: descriptions besides these.
     """
     match place:
         case Local(path):
             return path
         case Hub():
-            return from_hub(place, patterns, more)
+            return from_hub(place, patterns)
         case Web(address):
             return from_address(address)
         case Bundled(name):
@@ -77,19 +76,19 @@ def hub_hint(text: str) -> str:
     return "a model of the Hugging Face hub is written hf:org/name"
 
 
-def from_hub(place: Hub, patterns: Sequence[str] = (), more: Sequence[str] = ()) -> Path:
+def from_hub(place: Hub, patterns: Sequence[str] = ()) -> Path:
     """A model of the hub, a folder or a file in it, through huggingface_hub, its cache and its offline
     mode."""
     name, repository, inside, revision = place.text, place.repository, place.inside, place.revision
     require_packages("huggingface_hub", extra="hub", what=name)
     if inside.endswith((*SUFFIXES, ".json")):
         parent = inside.rpartition("/")[0]
-        wanted = [*(patterns or DESCRIPTIONS), *more, "README.md", Path(inside).name]
+        wanted = [*(patterns or DESCRIPTIONS), "README.md", Path(inside).name]
         root = snapshot(name, repository, revision, parent, wanted)
     else:
-        root = snapshot(name, repository, revision, inside, patterns or [*FILES, *more])
+        root = snapshot(name, repository, revision, inside, patterns or FILES)
         if not patterns and not list((root / inside).glob("*.safetensors")):
-            root = snapshot(name, repository, revision, inside, [*OLDER_FILES, *more])
+            root = snapshot(name, repository, revision, inside, OLDER_FILES)
     if inside and not (root / inside).exists():
         raise InputError(f"{name}: there is no {inside} in {repository}")
     return root / inside

@@ -29,6 +29,9 @@ WEIGHTS = ("model.safetensors", "pytorch_model.bin", "open_clip_model.safetensor
 # Of training programs: accelerate with FSDP, DeepSpeed, torch.distributed.
 OTHER_WEIGHTS = ("pytorch_model_fsdp.bin", "mp_rank_00_model_states.pt", METADATA)
 KERAS_WEIGHTS = ("task.weights.h5", "model.weights.h5")  # of a preset of keras-hub
+# Of an adapter of PEFT, which `adapters` merges into its model.
+ADAPTER = "adapter_config.json"
+ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 SHARED = (CONFIG, PREPROCESSOR, PROCESSOR, TASK, OPEN_CLIP)  # descriptions that several formats read
 INDICES = tuple(f"{name}.index.json" for name in WEIGHTS)
 
@@ -114,6 +117,14 @@ def is_alone(path: Path) -> bool:
     """Whether a file of weights is the only one in its folder, whose descriptions are then its own."""
     others = [each for each in path.parent.iterdir() if each.name.endswith(SUFFIXES) and each != path]
     return path.name.endswith(SUFFIXES) and not others
+
+
+def is_adapter(path: Path) -> bool:
+    """Whether a folder holds an adapter and no model, or a file is the weights of one."""
+    folder = path if path.is_dir() else path.parent
+    named = path.is_dir() or path.name in ADAPTER_WEIGHTS
+    weights = any((folder / name).is_file() for name in ADAPTER_WEIGHTS)
+    return named and weights and (folder / ADAPTER).is_file()
 
 
 def documents_in(folder: Path, names: Sequence[str] = SHARED) -> Documents:

@@ -125,7 +125,6 @@ class Format:
         beside: how names of weights begin that are its own where the others have a prefix: those of heads.
         check: a function (file, known) that raises an InputError where config.json names a model of this
             codebase that is not read; with `known` also where it names one that is not known.
-        sidecars: names of files beside the weights that describe a model, and that no other format reads.
         unsaid: fields that its files do not tell and that the reader must be given; `bare_unsaid` likewise.
     """
 
@@ -143,7 +142,6 @@ class Format:
     bare_suffixes: tuple[str, ...] = ()
     gather: Callable[[Documents, Source], Facts] = plain_facts
     module_facts: Callable[[nn.Module], dict[str, object] | None] | None = None
-    sidecars: tuple[str, ...] = ()
     unsaid: tuple[str, ...] = ()
     bare_unsaid: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()

@@ -14,20 +14,18 @@ from typing import Any
 import torch
 from torch import nn
 
-from vitreous.checkpoints.adapters import is_adapter, open_adapter
 from vitreous.checkpoints.download import DESCRIPTIONS, SUFFIXES, hub_hint, local_copy
 from vitreous.checkpoints.facts import CARD, CONFIG, OPEN_CLIP, TASK, TRAINING, Documents
-from vitreous.checkpoints.files import File, documents_in, model_folder, read_file
+from vitreous.checkpoints.files import File, documents_in, is_adapter, model_folder, read_file
 from vitreous.checkpoints.format import Changes, Spec, as_pair
-from vitreous.checkpoints.formats import sidecars, timm_registry, torchvision
 from vitreous.checkpoints.installed_encoders import INSTALLED_ENCODERS
 from vitreous.checkpoints.native import open_state
 from vitreous.checkpoints.recognition import recognize
-from vitreous.checkpoints.resizing import resized, with_head
 from vitreous.checkpoints.torch_files import documents_of, parts_in_memory
 from vitreous.checkpoints.training_folders import newest_checkpoint
 from vitreous.checkpoints.weights import MOST_NAMES, listing, load_weights, of_model, read_rows, stored
 from vitreous.errors import InputError, is_installed
+from vitreous.extensions import imported
 from vitreous.models.model import Model
 from vitreous.models.names import create
 from vitreous.outside import Bundled, Hub, Local, Place, parse_place, read_text
@@ -157,7 +155,7 @@ def open_checkpoint(source: Checkpoint, like: str | None = None) -> File:
 def open_file(place: Place) -> File:
     """Open the checkpoint at a place: a file, a folder, a run, or the output of a training program. Raises
     InputError: nothing is there, or it is not a checkpoint that is known."""
-    path = local_copy(place, more=sidecars())
+    path = local_copy(place)
     if (path / "config.toml").is_file():
         from vitreous.checkpoints.runs import check_finished
 
@@ -169,9 +167,14 @@ def open_file(place: Place) -> File:
         described = {"license": known.license, "architecture": known.architecture}
         return replace(read_file(path), documents={CONFIG: described})  # the file says nothing of whose it is
     newest = newest_checkpoint(path)
-    opened = open_adapter(newest) if is_adapter(newest) else read_file(newest)
+    if is_adapter(newest):
+        from vitreous.checkpoints.adapters import open_adapter
+
+        opened = open_adapter(newest)
+    else:
+        opened = read_file(newest)
     folder = newest if newest.is_dir() else newest.parent
-    documents = {**documents_in(folder, sidecars()), **opened.documents}
+    documents = dict(opened.documents)
     for above in () if CONFIG in documents or opened.place else newest.parents:  # what describes the weights
         if above.is_relative_to(path) and (found := documents_in(above)):
             documents |= found
@@ -228,7 +231,7 @@ def described_like(file: File, like: str) -> File:
     """A file of weights alone with the descriptions that `like` names."""
     codebase, _, name = like.partition(":")
     if codebase in DESCRIBED:
-        documents: Documents = {CONFIG: DESCRIBED[codebase](name)}
+        documents: Documents = {CONFIG: imported(DESCRIBED[codebase])(name)}
     else:
         documents = documents_in(local_copy(parse_place(like), DESCRIPTIONS))
     if not documents.keys() & {CONFIG, OPEN_CLIP, TASK}:
@@ -238,8 +241,11 @@ def described_like(file: File, like: str) -> File:
     return replace(file, documents=documents)
 
 
-# By the codebase that `like` names: what describes its models by their names.
-DESCRIBED = {"timm": timm_registry.description_of, "torchvision": torchvision.description_of}
+# By the codebase that `like` names: the address of what describes its models by their names.
+DESCRIBED = {
+    "timm": "vitreous.checkpoints.formats.timm_registry:description_of",
+    "torchvision": "vitreous.checkpoints.formats.torchvision:description_of",
+}
 
 
 def build(spec: Spec, device: Device = None, dtype: Dtype = None) -> Any:
@@ -297,6 +303,8 @@ def change(model: Any, spec: Spec) -> Any:
     config = changed(model.config, spec.changes) if isinstance(model, Model) else None
     if config is None or config is model.config:
         return model
+    from vitreous.checkpoints.resizing import resized, with_head
+
     sizes = {name: getattr(config, name, size) for name, size in spec.changes.sizes.items()}
     if any(size != getattr(model.config, name, None) for name, size in sizes.items()):
         positions, patches = spec.changes.positions, spec.changes.patches

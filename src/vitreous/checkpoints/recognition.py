@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any, NamedTuple
@@ -13,8 +13,6 @@ from vitreous.checkpoints.facts import CARD, CONFIG
 from vitreous.checkpoints.files import File, likelihood
 from vitreous.checkpoints.format import OF_THE_FILE, Changes, Format, Spec
 from vitreous.checkpoints.formats import formats, formats_of_addons, formats_of_images
-from vitreous.checkpoints.heads import with_head
-from vitreous.checkpoints.resizing import check_interpolation
 from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.tensors import Entry
 from vitreous.checkpoints.weights import listing, merged_factors
@@ -62,12 +60,16 @@ class Found(NamedTuple):
         fields = {name: value for name, value in answers.items() if name not in OF_THE_FILE}
         if fields and self.format.overridable:
             check_names(fields, self.format.overridable)
-        spec = with_head(self.format.read(replace(self.source, answers=answers)))
+        spec = self.format.read(replace(self.source, answers=answers))
+        native = self.format.name == "vitreous"  # which says itself what its head is, and where it is from
+        if not native:
+            from vitreous.checkpoints.heads import with_head
+
+            spec = with_head(spec)
         for conflict in spec.source.facts.conflicts:
             log.warning("%s: %s", self.file.where, conflict)
         changes = self.changes(spec, given)
         read_from = self.origin(spec, changes.positions)
-        native = self.format.name == "vitreous"  # which says itself where its weights are from
         return spec._replace(
             changes=changes, read_from=read_from, origin=spec.origin if native else read_from
         )
@@ -80,6 +82,8 @@ class Found(NamedTuple):
         positions = spec.interpolation or self.format.interpolation
         patches = spec.patch_interpolation or self.format.patch_interpolation
         if named := given.get("interpolation"):
+            from vitreous.checkpoints.resizing import check_interpolation
+
             check_interpolation(named)
             positions, patches = named, "timm" if named == "timm" else "flexivit"
         return Changes(sizes, positions, patches, given.get("num_classes", ""))
@@ -118,11 +122,8 @@ def recognize(file: File, format: str | None = None, key: str | None = None) -> 
     found: list[Found] = []
     for part in parts_of(file, key):
         found += recognized(file, *part, format)
-    for each in formats_of_images():
-        if each.check:
-            each.check(file, format is None)
-    if what := what_is_this(Evidence(weights=all_names(file)), UNKNOWN_PARTS):
-        raise InputError(f"{file.where}: this is {what}")
+    if file.description.get("format") != "vitreous":  # that says what it is
+        check_foreign(file, format)
     if found:
         chosen = most_probable(file, found)
         if chosen.name:
@@ -136,6 +137,15 @@ def recognize(file: File, format: str | None = None, key: str | None = None) -> 
     facts = chosen.format.gather(file.documents, source)
     facts = replace(facts, fields={**facts.fields, **file.stated}, whole=file.description)
     return chosen._replace(source=replace(source, facts=facts))
+
+
+def check_foreign(file: File, format: str | None) -> None:
+    """Raise InputError for a model of another package that is known not to be read, by what says so."""
+    for each in formats_of_images():
+        if each.check:
+            each.check(file, format is None)
+    if what := what_is_this(Evidence(weights=all_names(file)), UNKNOWN_PARTS):
+        raise InputError(f"{file.where}: this is {what}")
 
 
 # Parts of a training file that are not of the model.
@@ -190,17 +200,19 @@ def recognized(file: File, key: str, source: Source, format: str | None) -> Iter
     source = replace(source, tensors=merged_factors(source.tensors))
     source = without_decoder(source)
     names = "\n".join(source.tensors)
-    candidates = [formats()[format]] if format else formats_of_images()
     config = file.documents.get(CONFIG, {})
-    chosen = next((each for each in candidates if each.recognizes(config, names)), None)
+
+    def first(asked: Iterable[Format]) -> Format | None:
+        return next((each for each in asked if each.recognizes(config, names)), None)
+
+    chosen = first([formats()[format]] if format else formats_of_images())
     if not chosen and not format:
-        candidates = [*formats_of_addons(), *candidates]
-        chosen = next((each for each in candidates if each.recognizes(config, names)), None)
+        chosen = first(formats_of_addons())
     if chosen:
         yield Found(file, chosen, key, "", source)
         return
     places: dict[str, Format] = {}
-    for each in candidates:
+    for each in [formats()[format]] if format else [*formats_of_addons(), *formats_of_images()]:
         for prefix in each.prefixes(names):
             places.setdefault(prefix, each)
     # not the inner names of a model that is recognized further out

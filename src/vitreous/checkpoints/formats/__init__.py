@@ -1,7 +1,7 @@
 """Every foreign format that is known, and the families of models in them. A new format is a file here and a
 row in `vitreous.extensions.FORMATS`; or one of an add-on, and a row of its `formats`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
 from vitreous.checkpoints.format import Format
@@ -14,16 +14,11 @@ def formats() -> Mapping[str, Format]:
     return {each.name: each for each in (*formats_of_images(), *formats_of_addons())}
 
 
-@cache
-def formats_of_images() -> Sequence[Format]:
-    """Return the formats of the core, in the order of detection."""
-    return [imported(row.address) for row in FORMATS.values()]
-
-
-@cache
-def sidecars() -> tuple[str, ...]:
-    """Return the names of the files beside weights that formats of images read, and no others."""
-    return tuple(name for each in formats_of_images() for name in each.sidecars)
+def formats_of_images() -> Iterator[Format]:
+    """Yield the formats of the core, in the order of detection. Each is imported when it is asked: a model of
+    this package is recognized by the first, and needs no other."""
+    for row in FORMATS.values():
+        yield imported(row.address)
 
 
 def formats_of_addons() -> Sequence[Format]:
