@@ -76,7 +76,6 @@ PEER_CASES: dict[tuple[str, str], tuple[str, ...]] = {
     ("InternViT", "huggingface"): ("internvl", "internvl-rms", "internvit", "internvit-6b"),
     ("MLCD", "huggingface"): ("mlcd",),
     ("TIPSv2", "huggingface"): ("tipsv2",),
-    ("RADIO", "radio"): ("radio",),
     ("ViT-5", "vit-5"): ("vit5",),
 }
 # Of formats that are only read: files in tests/checkpoints/data/published.
@@ -211,9 +210,6 @@ def peer_output(
             module = type(case.module)(type(case.module.config).from_pretrained(path)).eval()
             module.load_state_dict(load_file(path / "model.safetensors"))
             return module(images).pooler_output, "OpenGVLab/InternVL"
-        if format == "radio":  # which normalizes by itself
-            mean, std = (torch.tensor(described[each]).view(3, 1, 1) for each in ("norm_mean", "norm_std"))
-            images = images * std + mean
         module = getattr(transformers, name).from_pretrained(path).eval()
         if name == "Siglip2VisionModel":  # which takes flat patches
             case.module.load_state_dict(module.state_dict())
@@ -317,18 +313,6 @@ def published(name: str) -> float:
     return difference(*program(TESTS / "test_published_files.py").compared(name))
 
 
-def keras_hub() -> float:
-    """How far keras-hub's files are from what it computed."""
-    folder = TESTS / "data" / "published" / "keras"
-    made = json.loads((folder / "expected.json").read_text(encoding="utf-8"))
-    found = []
-    for name, expected in made.items():
-        outputs = vt.load(folder / f"{name}.keras")(torch.tensor(expected["images"]))
-        outputs = outputs.softmax(-1) if name == "gap" else outputs
-        found.append(difference(outputs, torch.tensor(expected["outputs"])))
-    return max(found)
-
-
 # Cases of tests/checkpoints/test_published_forms.py.
 PERCEPTION_ENCODERS = {
     "Perception Encoder": ("perception_encoder",),
@@ -414,8 +398,6 @@ def measured(only: str | None = None) -> dict[str, dict[str, dict[str, Any]]]:
             rows.setdefault(family, {})[format] = {"in": max(map(published, names), default=None)}
             if format == "perception-encoder":
                 rows[family][format] = {"in": perception_encoder(peers, PERCEPTION_ENCODERS[family])}
-            if format == "keras-hub":
-                rows[family][format] = {"in": keras_hub()}
     for name, format in added_families().items() if only is None else ():
         rows[name] = {format: text_model(name)}
     return rows

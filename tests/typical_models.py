@@ -23,7 +23,6 @@ TYPICAL: dict[str, Mapping[str, Any]] = {
     "frankzvit": FRANKZVIT_FIELDS,
     "google": {"mlp": "gelu_tanh"},
     "open-clip": {"norm_eps": 1e-5, "extra_norms": ("tokens",)},
-    "radio": {"num_classes": None, "final_norm": "none", "image_size": (32, 32), "patch_size": (8, 8)},
     "vit-5": VIT_5,
     "vit-pytorch": {
         "norm_eps": 1e-5,

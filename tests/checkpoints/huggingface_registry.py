@@ -18,7 +18,7 @@ KINDS = (
     *("vit", "deit", "vit_mae", "vit_msn", "ijepa", "dinov2", "dinov2_with_registers", "dinov3_vit", "beit"),
     *("data2vec-vision", "clip_vision_model", "metaclip_2_vision_model", "altclip_vision_model"),
     *("chinese_clip_vision_model", "siglip_vision_model", "siglip2_vision_model", "mlcd_vision_model"),
-    *("internvl_vision", "tipsv2_vision_model", "radio", "aimv2_vision_model", "dpt", "flava_image_model"),
+    *("internvl_vision", "tipsv2_vision_model", "aimv2_vision_model", "dpt", "flava_image_model"),
     *("blip_vision_model", "git_vision_model", "owlvit_vision_model", "owlv2_vision_model"),
     *("clipseg_vision_model", "blip_2_vision_model", "instructblip_vision_model", "idefics_vision"),
     *("instructblipvideo_vision_model", "idefics2_vision", "idefics3_vision", "smolvlm_vision"),

@@ -164,19 +164,6 @@ def timm_case(name: str, **arguments: Any) -> Case:
     )
 
 
-def radio() -> Case:
-    sizes = COMMON | {"image_size": SIZE, "max_img_size": 28, "mlp_ratio": 2.0, "num_registers": 3}
-    case = transformers_case("RadioModel", "RadioConfig", "last_hidden_state", **sizes)
-
-    def compute(pixels: Tensor) -> dict[str, Tensor]:
-        """It normalizes by itself, what our model is given normalized already."""
-        conditioner = case.module.input_conditioner
-        found = case.module(pixels * conditioner.norm_std + conditioner.norm_mean)
-        return {"tokens": found.last_hidden_state, "output": found.summary[:, :WIDTH]}
-
-    return case._replace(compute=compute)
-
-
 def open_clip(*, quick_gelu: bool, **fields: Any) -> Case:
     """The tower of open_clip or, by the same names, of OpenAI's code."""
     package = without_torchvision("open_clip.transformer")
@@ -417,7 +404,6 @@ CASES: dict[str, Callable[[], Case]] = {
     "aimv2-native": lambda: transformers_case(
         "Aimv2VisionModel", "Aimv2VisionConfig", None, **SIZED, use_head=False, is_native=True
     ),
-    "radio": radio,
     "tipsv2": lambda: transformers_case(
         "Tipsv2VisionModel", "Tipsv2VisionConfig", **SIZED | {"mlp_ratio": 2}, num_register_tokens=2
     ),

@@ -30,7 +30,6 @@ GIVEN: dict[str, dict[str, Any]] = {
     "timm-aimv2": {},
     "aimv2": {},
     "aimv2-native": {},
-    "radio": {},
     "tipsv2": {},
     "internvl": {},
     "internvl-rms": {},
@@ -88,7 +87,6 @@ WRITTEN = {
     "open-clip": "open-clip",
     "openai-clip": "open-clip",
     "frankzvit-apart": "frankzvit",
-    "radio": "radio",
     "tipsv2": "huggingface",
     "internvl": "huggingface",
     "internvl-rms": "huggingface",
@@ -155,17 +153,6 @@ def test_equals_its_own_codebase(name: str, peer_families: ModuleType, tmp_path:
         model(images)
     rows = attention.maps[0].sum(-1)
     torch.testing.assert_close(rows, torch.ones_like(rows), atol=1e-5, rtol=0)
-
-
-def test_a_radio_at_its_largest_size_is_written_whole(tmp_path: Path) -> None:
-    folder = HERE / "data" / "families" / "radio"
-    vt.save(vt.load(folder, image_size=28), tmp_path / "m", format="radio")
-    theirs, again = (load_file(each / "model.safetensors") for each in (folder, tmp_path / "m"))
-    assert again.keys() == theirs.keys()
-    assert [key for key in theirs if not torch.equal(again[key], theirs[key])] == ["radio_model.summary_idxs"]
-    wide: Any = vt.load(folder, image_size=(8, 16))
-    with pytest.raises(vt.InputError, match="radio cannot hold images or patches that are not square"):
-        vt.save(wide, tmp_path / "wide", format="radio")
 
 
 def test_a_whole_mae_is_written_as_it_was_read(tmp_path: Path) -> None:
@@ -338,4 +325,3 @@ def test_the_families_are_measured_again(tmp_path: Path) -> None:
     assert max(row[way] for row in rows for way in ("in", "out") if way in row) < TOLERANCE
     for family in ("MAE, with its decoder", "TIPSv2", "MLCD", "I-JEPA"):
         assert measured[family]["huggingface"]["by"] == "transformers"
-    assert measured["RADIO"]["radio"]["by"] == "transformers"

@@ -1,10 +1,7 @@
-"""The output directories of training programs, opened at their newest checkpoint; folders of
-torch.distributed.checkpoint (`sharded_files.py` made the one that is kept)."""
+"""The output directories of training programs, opened at their newest checkpoint."""
 
 from __future__ import annotations
 
-import json
-import pickle
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,24 +11,11 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 from torch import Tensor
+from torch.distributed.checkpoint import format_utils
 
 import vitreous as vt
 
-FOLDER = Path(__file__).parent / "data" / "published" / "sharded"
-INNER = Path("checkpoint-20") / "pytorch_model_fsdp_0"
 State = dict[str, Tensor]
-
-
-@pytest.mark.parametrize("part", [Path(), Path("checkpoint-20"), INNER, INNER / ".metadata"])
-@torch.no_grad()
-def test_shards_of_fsdp_give_what_the_model_gave(part: Path) -> None:
-    given = {"heads": 2} if INNER.name in part.parts else {}
-    model: Any = vt.load(FOLDER / part, **given)
-    made = json.loads(FOLDER.with_suffix(".json").read_text())
-    images, expected = torch.tensor(made["images"]), torch.tensor(made["outputs"])
-    assert (model(images) - expected).abs().max() < 2e-5 * expected.abs().max()
-    assert INNER.name in model.origin.source
-    assert model.config.heads == 2
 
 
 def timm_state(model: vt.ViT, tmp_path: Path) -> State:
@@ -73,13 +57,7 @@ def deepspeed(state: State, folder: Path, step: int) -> None:
     torch.save({"optimizer_state_dict": {}}, folder / "zero_pp_rank_0_mp_rank_00_optim_states.pt")
 
 
-@pytest.mark.filterwarnings("ignore")
-def torchtitan(state: State, folder: Path, step: int) -> None:
-    optimizer = {"optimizer": {name: {"exp_avg": torch.ones_like(each)} for name, each in state.items()}}
-    dcp.save({"model": state} | optimizer, checkpoint_id=folder / "checkpoint" / f"step-{step}", no_dist=True)
-
-
-@pytest.mark.parametrize("write", [lightning, last_of_lightning, trainer, accelerate, deepspeed, torchtitan])
+@pytest.mark.parametrize("write", [lightning, last_of_lightning, trainer, accelerate, deepspeed])
 @torch.no_grad()
 def test_the_newest_checkpoint_is_opened_and_said(
     write: Callable[[State, Path, int], None], tiny: Any, tmp_path: Path
@@ -100,81 +78,17 @@ def test_a_folder_without_checkpoints_says_so(tmp_path: Path) -> None:
         vt.load(tmp_path)
 
 
-def change(metadata: Any, place: str, value: Any) -> None:
-    """Change the first entry of the storage, or the first tensor."""
-    name = next(name for name in metadata.state_dict_metadata if name.endswith("cls_token"))
-    index = next(each for each in metadata.storage_data if each.fqn == name)
-    described = metadata.state_dict_metadata[name]
-    if place == "size":
-        described.size = torch.Size(value)
-    elif place == "chunks":
-        described.chunks = described.chunks * value
-    else:
-        setattr(metadata.storage_data[index], place, value)
-
-
-@pytest.mark.parametrize(
-    ("place", "value", "message"),
-    [
-        (
-            "relative_path",
-            "../elsewhere.distcp",
-            r"points at '\.\./elsewhere\.distcp': parts must be",
-        ),
-        ("relative_path", "__9_0.distcp", r"__9_0\.distcp, which \.metadata names, is missing"),
-        ("offset", 10**9, "its parts are not the whole of it"),
-        ("offset", 7, "share bytes|is damaged"),
-        ("length", 10**12, "its parts are not the whole of it"),
-        ("transform_descriptors", ["zstd"], "is compressed, which is not read here"),
-        ("size", (10**9, 10**9), "its parts are not the whole of it"),
-        ("size", (1, 2, 8), "its parts are not the whole of it"),
-        ("chunks", 2, "its parts are not the whole of it|share bytes"),
-        ("chunks", 0, "its parts are not the whole of it"),
-    ],
-)
-def test_shards_that_are_not_what_is_said_of_them(
-    place: str, value: Any, message: str, tmp_path: Path
-) -> None:
-    folder = tmp_path / "m"
-    shutil.copytree(FOLDER / INNER, folder)
-    metadata = pickle.loads((folder / ".metadata").read_bytes())
-    change(metadata, place, value)
-    (folder / ".metadata").write_bytes(pickle.dumps(metadata))
-    with pytest.raises(vt.InputError, match=message):
-        vt.load(folder, heads=2)
-
-
-class Touches:
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> Any:
-        return Path.touch, (self.path,)
-
-
-def test_the_description_of_shards_is_not_run(tmp_path: Path) -> None:
-    folder, target = tmp_path / "m", tmp_path / "touched"
-    shutil.copytree(FOLDER / INNER, folder)
-    (folder / ".metadata").write_bytes(pickle.dumps({"state_dict_metadata": Touches(target)}))
-    with pytest.raises(vt.InputError, match=r"is not the \.metadata of torch\.distributed\.checkpoint"):
-        vt.load(folder)
-    assert not target.exists()
-    for content in (b"", b"\x80\x04", bytes(9 * 2**20)):
-        (folder / ".metadata").write_bytes(content)
-        with pytest.raises(vt.InputError, match=r"is not the \.metadata|far larger"):
-            vt.load(folder)
-
-
-def test_damaged_shards(tmp_path: Path) -> None:
-    folder = tmp_path / "m"
-    shutil.copytree(FOLDER / INNER, folder)
-    path = folder / "__0_0.distcp"
-    content = bytearray(path.read_bytes())
-    for place in range(0, len(content), 37):
-        content[place] ^= 0x10
-    path.write_bytes(bytes(content))
-    with pytest.raises(vt.InputError, match="is damaged"):
-        vt.load(folder, heads=2)
+@pytest.mark.filterwarnings("ignore")
+def test_shards_are_refused_with_the_command_that_joins_them(tiny: Any, tmp_path: Path) -> None:
+    state = timm_state(tiny(), tmp_path)
+    shards = tmp_path / "out" / "checkpoint" / "step-2"
+    dcp.save({"model": state}, checkpoint_id=shards, no_dist=True)
+    for given in (tmp_path / "out", shards / "__0_0.distcp"):
+        with pytest.raises(vt.InputError, match=r"format_utils dcp_to_torch FOLDER model\.pt"):
+            vt.load(given)
+    format_utils.dcp_to_torch_save(shards, tmp_path / "model.pt")
+    loaded: Any = vt.load(tmp_path / "model.pt", heads=4)
+    assert loaded.config.depth == 2
 
 
 @pytest.mark.slow

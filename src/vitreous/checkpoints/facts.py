@@ -17,7 +17,7 @@ from vitreous.errors import InputError
 # By the name of a file, or the keys that lead there in a file of weights: what it says.
 Documents = Mapping[str, Mapping[str, object]]
 CONFIG, PREPROCESSOR, PROCESSOR = "config.json", "preprocessor_config.json", "processor_config.json"
-OPEN_CLIP, TASK = "open_clip_config.json", "task.json"
+OPEN_CLIP = "open_clip_config.json"
 CARD = "README.md"  # the model card
 TRAINING = "the training program"
 

@@ -13,10 +13,8 @@ from pathlib import Path
 
 from torch import Tensor
 
-from vitreous.checkpoints.distributed_files import METADATA, read_distributed
 from vitreous.checkpoints.download import SUFFIXES, hub_hint
-from vitreous.checkpoints.facts import CONFIG, OPEN_CLIP, PREPROCESSOR, PROCESSOR, TASK, Documents, Statements
-from vitreous.checkpoints.hdf5_files import SIGNATURE, archive_description, is_keras_archive, read_hdf5
+from vitreous.checkpoints.facts import CONFIG, OPEN_CLIP, PREPROCESSOR, PROCESSOR, Documents, Statements
 from vitreous.checkpoints.pickles import StoredModule
 from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.tensors import LARGEST_HEADER, Tensors, is_npz, read_npz, read_safetensors
@@ -27,12 +25,11 @@ from vitreous.outside import read_regular, read_text
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin", "open_clip_model.safetensors")
 # Of training programs: accelerate with FSDP, DeepSpeed, torch.distributed.
-OTHER_WEIGHTS = ("pytorch_model_fsdp.bin", "mp_rank_00_model_states.pt", METADATA)
-KERAS_WEIGHTS = ("task.weights.h5", "model.weights.h5")  # of a preset of keras-hub
+OTHER_WEIGHTS = ("pytorch_model_fsdp.bin", "mp_rank_00_model_states.pt")
 # Of an adapter of PEFT, which `adapters` merges into its model.
 ADAPTER = "adapter_config.json"
 ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
-SHARED = (CONFIG, PREPROCESSOR, PROCESSOR, TASK, OPEN_CLIP)  # descriptions that several formats read
+SHARED = (CONFIG, PREPROCESSOR, PROCESSOR, OPEN_CLIP)  # descriptions that several formats read
 INDICES = tuple(f"{name}.index.json" for name in WEIGHTS)
 
 
@@ -99,9 +96,7 @@ def read_file(path: Path) -> File:
         return file_of(str(path), read_weights(weights), documents_in(path))
     if part := shard_of(path):
         raise InputError(f"{path} is {part}")
-    if path.suffix == ".keras" and is_keras_archive(path):
-        return file_of(str(path), read_weights(path), {CONFIG: archive_description(path)})
-    own = path.name in WEIGHTS + INDICES + KERAS_WEIGHTS or is_alone(path)
+    own = path.name in WEIGHTS + INDICES or is_alone(path)
     beside = documents_in(path.parent, SHARED if own else (OPEN_CLIP,))
     if not own or (path.name not in WEIGHTS and beside.get(CONFIG, {}).get("format") == "vitreous"):
         beside = {name: said for name, said in beside.items() if name == OPEN_CLIP}
@@ -151,7 +146,7 @@ def first_module(folder: Path) -> Path:
 
 def weights_of_folder(folder: Path) -> Path:
     """The file of weights in a folder: one of the usual names, or the only one there is."""
-    for name in (*WEIGHTS[:1], *INDICES[:1], *WEIGHTS[1:], *INDICES[1:], *OTHER_WEIGHTS, *KERAS_WEIGHTS):
+    for name in (*WEIGHTS[:1], *INDICES[:1], *WEIGHTS[1:], *INDICES[1:], *OTHER_WEIGHTS):
         if (folder / name).is_file():
             return folder / name
     found = sorted(path for path in folder.iterdir() if path.name.endswith(SUFFIXES) and path.is_file())
@@ -185,8 +180,6 @@ def read_weights(path: Path) -> Contents:
     not a checkpoint, or one that is not known here."""
     if path.exists() and not path.is_file():
         raise InputError(f"cannot read {path}: it is not a regular file")
-    if path.name == METADATA:
-        return Contents(read_distributed(path))
     if path.name.endswith(".index.json"):
         return Contents({"": read_shards(path)})
     try:
@@ -198,8 +191,6 @@ def read_weights(path: Path) -> Contents:
         raise InputError(f"{path} is empty: its download may have failed, or the disk was full")
     if start[8:9] == b"{" and start[:2] != b"PK":
         return Contents({"": read_safetensors(path)})
-    if start[:8] == SIGNATURE or (start[:2] == b"PK" and is_keras_archive(path)):
-        return Contents({"": read_hdf5(path)})
     if start[:2] == b"PK" and is_npz(path):
         return Contents({"": read_npz(path)})
     if start[:2] == b"PK" or start[:1] == b"\x80":

@@ -65,8 +65,8 @@ def beit_matrix(old: int, new: int) -> np.ndarray:
 
 
 def of_a_square(interpolate: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Resampled for a square of the longer side, whose upper left part is taken: NaFlexViT and RADIO keep the
-    aspect ratio of their positions so."""
+    """Resampled for a square of the longer side, whose upper left part is taken: NaFlexViT keeps the
+    aspect ratio of its positions so."""
 
     def resample(grid: Float[Tensor, "B D h w"], size: tuple[int, int]) -> Float[Tensor, "B D H2 W2"]:
         side = max(size)

@@ -50,7 +50,7 @@ def save(
 
     Args:
         model: of images; or a `vitreous.MAE`, as timm (a .pth of facebookresearch/mae) or huggingface.
-        path: a folder for vitreous, timm, huggingface, aimv2 and radio (for timm also a file, the state dict
+        path: a folder for vitreous, timm, huggingface and aimv2 (for timm also a file, the state dict
             alone); a file for the others.
         format: one of `vitreous.list_formats()` that can be written.
         drop: parts that the format cannot hold and that are left out: "representation_size" (with its head),

@@ -10,7 +10,6 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from io import BytesIO
 from math import prod
 from pathlib import Path
 from types import MappingProxyType
@@ -61,8 +60,8 @@ def read_torch(path: Path) -> Contents:
         with path.open("rb") as file:
             zipped = file.read(2) == b"PK"
         if zipped:
-            check_pickles(path, path)
-            loaded, place = open_archive(path, path)
+            check_pickles(path)
+            loaded, place = open_archive(path)
         else:
             loaded, place = open_legacy(path)
         return Contents(parts_of(path, loaded, place), documents_of(loaded), stored_module(loaded))
@@ -72,13 +71,9 @@ def read_torch(path: Path) -> Contents:
         raise InputError(f"{path} is a damaged PyTorch file") from None
 
 
-def check_pickles(file: Path | BytesIO, path: Path) -> None:
-    """Raise InputError where the objects of an archive would unfold into far more than the file holds.
-
-    Args:
-        path: for messages.
-    """
-    with zipfile.ZipFile(file) as archive:
+def check_pickles(path: Path) -> None:
+    """Raise InputError where the objects of an archive would unfold into far more than the file holds."""
+    with zipfile.ZipFile(path) as archive:
         for info in archive.infolist():
             if info.filename.endswith(".pkl") and (
                 info.file_size > LARGEST_PICKLE or info.file_size > info.compress_size
@@ -89,14 +84,10 @@ def check_pickles(file: Path | BytesIO, path: Path) -> None:
                 )
 
 
-def open_archive(source: Path | BytesIO, path: Path) -> tuple[object, Place]:
+def open_archive(path: Path) -> tuple[object, Place]:
     """The objects in a zip archive of PyTorch, or of TorchScript without its code; and where its tensors are.
-    Raises InputError: an archive of another kind.
-
-    Args:
-        path: for messages.
-    """
-    with zipfile.ZipFile(source) as archive:
+    Raises InputError: an archive of another kind."""
+    with zipfile.ZipFile(path) as archive:
         names = archive.namelist()
         found = [name for name in names if name.endswith("data.pkl") and name.count("/") <= 1]
         if not found:
@@ -123,7 +114,7 @@ def open_archive(source: Path | BytesIO, path: Path) -> tuple[object, Place]:
         _, dtype, key, _, length, *_ = tensor.storage
         if sizes.get(f"{folder}data/{key}") != length * dtype.itemsize:
             return None
-        return partial(read_stored, source, path, folder, tensor)
+        return partial(read_stored, path, folder, tensor)
 
     return loaded, place
 
@@ -269,11 +260,11 @@ def script_tensors(part: object, names: tuple[str, ...], seen: set[int]) -> Iter
             yield from script_tensors(value, (*names, str(name)), seen)
 
 
-def read_stored(source: Path | BytesIO, path: Path, folder: str, tensor: Stored) -> Tensor:
+def read_stored(path: Path, folder: str, tensor: Stored) -> Tensor:
     """The numbers of a tensor. Raises InputError: they are damaged, as the archive's checksum says."""
     _, dtype, key, _, length, *_ = tensor.storage
     try:
-        with zipfile.ZipFile(source) as archive, archive.open(f"{folder}data/{key}") as file:
+        with zipfile.ZipFile(path) as archive, archive.open(f"{folder}data/{key}") as file:
             return strided(read_stream(file, dtype, (length,), where=path), tensor)  # type: ignore[arg-type]
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError) as error:
         raise InputError(f"{path}: {key!r} in it is damaged: {error}") from None

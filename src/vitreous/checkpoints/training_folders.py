@@ -6,11 +6,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from vitreous.checkpoints.distributed_files import METADATA
 from vitreous.checkpoints.files import ADAPTER_WEIGHTS, INDICES, WEIGHTS
 
 # What a folder is that has weights, or a list of them.
-OWN = (*WEIGHTS, *INDICES, *ADAPTER_WEIGHTS, METADATA, "modules.json")
+OWN = (*WEIGHTS, *INDICES, *ADAPTER_WEIGHTS, ".metadata", "modules.json")
 # Folders inside that have the checkpoints, or the weights beside the optimizer's state.
 INSIDE = ("lightning_logs", "checkpoints", "checkpoint", "pytorch_model_fsdp_0", "weights")
 # A checkpoint, a step or a run of several, each a folder: checkpoint-500, step_1000, version_3.

@@ -16,6 +16,14 @@ ORBAX = (
     "a checkpoint of orbax (JAX): restore it there, and write its parameters with numpy.savez, by names like "
     "params/Transformer/encoder_norm/scale"
 )
+KERAS = (
+    "a model of Keras, which is not read here: what keras-hub publishes is on the Hub for transformers, too; "
+    "of your own write the arrays with numpy.savez, by names like Transformer/encoder_norm/scale"
+)
+SHARDS = (
+    "a checkpoint of torch.distributed.checkpoint, in shards: write one file of it with "
+    "python -m torch.distributed.checkpoint.format_utils dcp_to_torch FOLDER model.pt"
+)
 WEB_PAGE = "a web page, not a checkpoint: the download failed, perhaps for want of a login"
 OPENVINO = f"a program of OpenVINO: {MADE_FROM}"
 CORE_ML = f"a program of Core ML: {MADE_FROM}"
@@ -85,6 +93,9 @@ KINDS = (
     Kind(f"a SavedModel of TensorFlow: {IN_PYTORCH}", file="saved_model.pb"),
     Kind(ORBAX, file="_CHECKPOINT_METADATA"),
     Kind(ORBAX, file="manifest.ocdbt"),
+    Kind(KERAS, start=b"\x89HDF\r\n\x1a\n", file="*.weights.h5", inside=r"^model\.weights\.h5$"),
+    Kind(SHARDS, file=".metadata"),
+    Kind(SHARDS, file="*.distcp"),
     Kind(OPENVINO, file="openvino_model.xml"),
     Kind(CORE_ML, file="*.mlpackage"),
     Kind(CORE_ML, file="*.mlmodel"),
@@ -214,6 +225,7 @@ NETWORKS = (
         "folder with its adapter_config.json",
         r"lora_[AB]\.|lora_(down|up)\.",
     ),
+    ("a RADIO as transformers has it", r"radio_model\."),
     ("a diffusion model", r"model\.diffusion_model\.|down_blocks\.\d"),
     ("a convolutional network of torchvision", r"features\.\d+\.\d?\.?weight"),
     (
@@ -221,7 +233,6 @@ NETWORKS = (
         "names (transformers 4: from_pretrained(..., from_flax=True))",
         r"^params/.*/kernel$",
     ),
-    ("a model of Keras other than the ViT of keras-hub", r"/vars/\d+$"),
     ("the weights of TensorFlow", r":0$"),
     (
         "a language model",
@@ -245,6 +256,8 @@ def network_of(names: Iterable[str]) -> str | None:
 
 def shard_of(path: Path) -> str | None:
     """Return what one of several files of a model is; None for a file that is whole."""
+    if path.suffix == ".distcp":
+        return SHARDS
     found = SHARD.search(path.name)
     if found is None or int(found[2]) < 2:
         return None

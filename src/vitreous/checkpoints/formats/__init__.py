@@ -51,13 +51,12 @@ IMAGE_FAMILIES: dict[str, tuple[str, ...]] = {
     "InternViT": ("huggingface",),
     "MLCD": ("huggingface",),
     "TIPSv2": ("huggingface",),
-    "RADIO": ("radio",),
 }
 
 
 # Families that are only read, in these formats.
 READ_FAMILIES: dict[str, tuple[str, ...]] = {
-    "ViT": ("pytorch-pretrained-vit", "jeonsworld", "monai", "openmmlab", "keras-hub"),
+    "ViT": ("pytorch-pretrained-vit", "jeonsworld", "monai", "openmmlab"),
     "DeiT": ("openmmlab",),
     "BEiT, BEiT v2": ("openmmlab",),
     "Perception Encoder": ("perception-encoder",),
