@@ -43,6 +43,21 @@ def test_importing_costs_nothing_heavy() -> None:
     assert done.stdout.strip() == "set()"
 
 
+def test_an_answer_imports_nothing_that_trains_and_no_other_format(model: ViT, tmp_path: Path) -> None:
+    """What `vitreous predict` waits for before its first image."""
+    vt.save(model, tmp_path / "m")
+    Image.new("RGB", (32, 32)).save(tmp_path / "a.png")
+    program = (
+        "import sys, vitreous.cli\n"
+        f"assert vitreous.cli.run(['predict', {str(tmp_path / 'm')!r}, {str(tmp_path / 'a.png')!r}]) == 0\n"
+        "print([name for name in sys.modules if name.startswith('vitreous.checkpoints.formats.')])\n"
+        "trains = {'trainer', 'run', 'step', 'learner', 'checkpointer', 'settings', 'objectives'}\n"
+        "print({f'vitreous.training.{name}' for name in trains} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-2:] == ["[]", "set()"]
+
+
 def test_lists() -> None:
     assert "ViT-B/16" in vt.list_models("ViT-*")
     assert not vt.list_models("BERT*")

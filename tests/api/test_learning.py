@@ -156,7 +156,7 @@ def test_a_run_that_is_interrupted_can_be_used_at_once(
     "stage",
     [
         "vitreous.training.run.TensorBoard",
-        "vitreous.tasks.classification.starting_model",
+        "vitreous.training.initial_model.starting_model",
         "vitreous.training.trainer.Trainer.run_epoch",
         "vitreous.tasks.finish.write_card",
     ],

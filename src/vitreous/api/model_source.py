@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypedDict, TypeGuard
+from typing import TYPE_CHECKING, Any, TypedDict, TypeGuard
 
 import torch
 from torch import nn
@@ -13,11 +13,15 @@ from vitreous.api.arguments import ModelLike, check_batch_size, check_whole, pat
 from vitreous.checkpoints.loading import load
 from vitreous.data.workers import loading_workers
 from vitreous.deployment.programs import is_program, open_image_model, open_program, substitute
-from vitreous.errors import InputError, Param
-from vitreous.evaluation.native_aspect import NativeAspect
+from vitreous.errors import InputError, LazyModule, Param
 from vitreous.models.model import Runnable
 from vitreous.training.memory import keep_freed_memory
 from vitreous.training.precision import pick_device
+
+if TYPE_CHECKING:
+    from vitreous.evaluation import native_aspect as aspect
+else:  # seldom asked for
+    aspect = LazyModule("vitreous.evaluation.native_aspect")
 
 BATCH = {"cpu": 16, "cuda": 64}  # images that are computed together by default
 
@@ -65,13 +69,13 @@ def known_module(model: object) -> Any:
     return model
 
 
-def native_aspect(model: ModelLike, patches: int, fields: Mapping[str, object]) -> NativeAspect:
+def native_aspect(model: ModelLike, patches: int, fields: Mapping[str, object]) -> aspect.NativeAspect:
     """Return what MODEL means as a model that takes each image in its own aspect ratio. Raises InputError: as
     `resolve_model`; or it cannot."""
     check_whole("patches", patches)
     if patches < 1:
         raise InputError(f"{Param('patches')} {patches} leaves nothing of an image: use 1 or more")
-    return NativeAspect(resolve_model(model, **fields), patches=patches)
+    return aspect.NativeAspect(resolve_model(model, **fields), patches=patches)
 
 
 def program_of(model: ModelLike) -> ModelLike:

@@ -11,56 +11,53 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset, Splits, check_to_learn
 from vitreous.data.image_samples import Batch, ContactSheet
-from vitreous.data.sources import open_data
 from vitreous.data.workers import loading_workers
 from vitreous.errors import InputError, LazyModule, Param
-from vitreous.evaluation.calibration import calibrate_model, scale_head, write_thresholds
-from vitreous.evaluation.classical import Baseline, Problem, Seen, linear, mirroring_of
-from vitreous.evaluation.classification import MOST_CLASSES, ClassificationEvaluation, evaluate
 from vitreous.evaluation.outputs import AveragedViews, Batching, compute_outputs
-from vitreous.evaluation.result import Evaluation
-from vitreous.evaluation.scores import save_confusion
 from vitreous.extensions import task_of_folders
 from vitreous.languages.terminal import said
 from vitreous.models.model import Model, Runnable
 from vitreous.results import Answer, percent
-from vitreous.tasks.candidates import baselines_of
 from vitreous.tasks.images import INSPECTING, READING, TRAINING, ImageTask, choose_for
-from vitreous.tasks.recipe_choice import Choice, Reason
-from vitreous.tasks.result import read_candidates
-from vitreous.tasks.task import IMAGES, Card, TaskInfo, Trained, Tree
+from vitreous.tasks.task import IMAGES, Card, TaskInfo
 from vitreous.training.config import RunConfig
-from vitreous.training.distributed import World
-from vitreous.training.initial_model import checkpoint, starting_model
-from vitreous.training.objectives import (
-    LOSSES,
-    Objective,
-    RareClassLoss,
-    accuracy,
-    classification,
-    label_accuracy,
-    softmax_loss,
-)
-from vitreous.training.run import finished
-from vitreous.training.settings import configure, leaves
 
 if TYPE_CHECKING:
+    from vitreous.data import sources
+    from vitreous.data.config import DataConfig
     from vitreous.deployment import classifier
-    from vitreous.evaluation import features
+    from vitreous.evaluation import calibration, classical, classification, features, scores
+    from vitreous.evaluation.result import Evaluation
     from vitreous.inspection.runs import report
-    from vitreous.training import teachers
-else:  # the report imports matplotlib, which is not installed everywhere; the others are seldom needed
+    from vitreous.tasks import candidates, recipe_choice, result
+    from vitreous.tasks.task import Trained
+    from vitreous.training import initial_model, objectives, teachers
+    from vitreous.training import run as runs
+    from vitreous.training import settings as training_settings
+    from vitreous.training.config import Tree
+    from vitreous.training.distributed import World
+else:  # a command that answers needs none of what trains, and the report imports matplotlib
+    calibration = LazyModule("vitreous.evaluation.calibration")
+    candidates = LazyModule("vitreous.tasks.candidates")
+    classical = LazyModule("vitreous.evaluation.classical")
+    classification = LazyModule("vitreous.evaluation.classification")
     classifier = LazyModule("vitreous.deployment.classifier")
     features = LazyModule("vitreous.evaluation.features")
+    initial_model = LazyModule("vitreous.training.initial_model")
+    objectives = LazyModule("vitreous.training.objectives")
+    recipe_choice = LazyModule("vitreous.tasks.recipe_choice")
     report = LazyModule("vitreous.inspection.runs.report")
+    result = LazyModule("vitreous.tasks.result")
+    runs = LazyModule("vitreous.training.run")
+    scores = LazyModule("vitreous.evaluation.scores")
+    training_settings = LazyModule("vitreous.training.settings")
+    sources = LazyModule("vitreous.data.sources")
     teachers = LazyModule("vitreous.training.teachers")
 
 
 Classifier = Runnable | AveragedViews
-ACCURACY = {"classification": accuracy, "multilabel": label_accuracy}
 
 
 class Classification(ImageTask[RunConfig, Splits, Classifier]):
@@ -89,11 +86,11 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
     )
 
     def open_source(self, source: str, config: DataConfig, model: Classifier | None = None) -> Splits:
-        return open_data(source, config)
+        return sources.open_data(source, config)
 
     def choose(
         self, source: str, data: Splits, settings: Tree, *, recipe: str | None, init: str | None
-    ) -> Choice[RunConfig]:
+    ) -> recipe_choice.Choice[RunConfig]:
         if task := task_of_folders(data.train.classes):
             raise InputError(
                 f"{source} has the folders of data for {task}: add {Param('task')} {task}; or, should these "
@@ -102,7 +99,7 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
             )
         check_to_learn(data.train, source)
         choice = choose_for(source, data, settings, recipe=recipe, init=init)
-        own = leaves(settings)
+        own = training_settings.leaves(settings)
         asked = recipe or "augmentation.flip" in own
         return choice if asked or not any(choice.config.augmentation.flip) else mirrored_by_data(choice, data)
 
@@ -114,28 +111,30 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
                 f"{data.name} has one label for each image: leave out {Param('task')} multilabel"
             )
         training = settings.get("training", {})
-        if several and training.get("loss") in RareClassLoss.NAMES:
+        if several and training.get("loss") in objectives.RareClassLoss.NAMES:
             raise InputError(
                 f"training.loss={training['loss']} is for one label an image: use data.class_balance=true"
             )
         task = "multilabel" if several else "classification"
         return super().configured(config, data, {**settings, "task": task})
 
-    def objective(self, config: RunConfig, data: Splits) -> Objective:
+    def objective(self, config: RunConfig, data: Splits) -> objectives.Objective:
         teacher = None
         if distilled := config.training.distillation:
-            teacher = teachers.Teacher(checkpoint(distilled.teacher), config.prepared, data.train.classes)
+            teacher = teachers.Teacher(
+                initial_model.checkpoint(distilled.teacher), config.prepared, data.train.classes
+            )
         several = config.task == "multilabel"
-        return classification(
+        return objectives.classification(
             config.training,
             teacher,
-            ACCURACY[config.task],
+            objectives.ACCURACY[config.task],
             several_labels=several,
             counts=data.train.targets.counts().tolist(),
         )
 
     def build(self, config: RunConfig, data: Splits, *, steps: int) -> Model:
-        model = starting_model(config, data.train.classes)
+        model = initial_model.starting_model(config, data.train.classes)
         model.task = self.name
         if config.training.linear_start and not data.summary.multi_label:
             begin_with_linear(
@@ -178,7 +177,7 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
                 "a linear classifier have {frozen}",
                 **numbers,
             )
-        kept = finished(begun.cpu())
+        kept = runs.finished(begun.cpu())
         if world.first:
             self.save(trained.run, kept, trained.material)
         return trained._replace(model=kept), said(
@@ -190,15 +189,18 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
     def validation_scores(
         self, config: RunConfig, model: nn.Module, images: ImageDataset, **options: Unpack[Batching]
     ) -> Mapping[str, float]:
-        loss, share = LOSSES.get(config.training.loss, softmax_loss), ACCURACY.get(config.task, accuracy)
+        loss, share = (
+            objectives.LOSSES.get(config.training.loss, objectives.softmax_loss),
+            objectives.ACCURACY[config.task],
+        )
 
-        def scores(batch: Batch) -> Tensor:
+        def batch_scores(batch: Batch) -> Tensor:
             """The batch's means, for each image: processes exchange these and not their logits."""
             logits = model(batch.images).float()
             means = torch.stack([loss(logits, batch.targets, 0.0), share(logits, batch.targets)])
             return means.expand(len(logits), 2)
 
-        means = compute_outputs(model, images, scores, **options).values.double().mean(dim=0).tolist()
+        means = compute_outputs(model, images, batch_scores, **options).values.double().mean(dim=0).tolist()
         return dict(zip(("validation_loss", "validation_accuracy"), means, strict=True))
 
     def calibrate(self, trained: Trained[RunConfig, Splits], **options: Unpack[Batching]) -> str | None:
@@ -211,19 +213,21 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
         before = answerer.temperature
         if validation is not None:
             try:
-                _, after = calibrate_model(answerer, validation, learned=trained.data.train, **options)
+                _, after = calibration.calibrate_model(
+                    answerer, validation, learned=trained.data.train, **options
+                )
             except InputError as error:
                 return said("calibration: none: {reason}", reason=error)
             if answerer.temperature == before:
                 if options["world"].first:
-                    write_thresholds(trained.run.path / "model", after)
+                    calibration.write_thresholds(trained.run.path / "model", after)
                 return said(
                     "calibration: none: a temperature fitted on some of the {count} validation images does "
                     "not help on the others",
                     count=after.count,
                 )
         elif not isinstance(asked.calibrate, bool):
-            scale_head(answerer, asked.calibrate)
+            calibration.scale_head(answerer, asked.calibrate)
         else:
             return said(
                 "calibration: none, since there is no validation set: set data.validation_fraction=0.1"
@@ -231,7 +235,7 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
         if options["world"].first:
             trained.run.save_model(answerer)
             if after:
-                write_thresholds(trained.run.path / "model", after)
+                calibration.write_thresholds(trained.run.path / "model", after)
         if after is None:
             return said(
                 "calibration: temperature {temperature:.3g}, set by evaluation.calibrate, since there is "
@@ -248,7 +252,7 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
     def evaluate(
         self, answerer: Classifier, examples: ImageDataset, **options: Unpack[Batching]
     ) -> Evaluation:
-        return evaluate(answerer, examples, **options)
+        return classification.evaluate(answerer, examples, **options)
 
     def report(
         self, trained: Trained[RunConfig, Splits], answerer: Classifier, evaluation: Any, **more: Any
@@ -256,9 +260,12 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
         if evaluation is None or not isinstance(answerer, Model):
             return None
         run, data = trained.run, trained.data
-        if isinstance(evaluation, ClassificationEvaluation) and len(evaluation.classes) > MOST_CLASSES:
+        if (
+            isinstance(evaluation, classification.ClassificationEvaluation)
+            and len(evaluation.classes) > classification.MOST_CLASSES
+        ):
             found = evaluation.targets, evaluation.predictions, evaluation.classes
-            save_confusion(run.path / "confusion.npz", *found)
+            scores.save_confusion(run.path / "confusion.npz", *found)
         sheet = None
         if run.metrics():  # a network has learned from images, as they are shown
             loader: Any = trained.material.loader
@@ -268,7 +275,7 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
             model=answerer,
             evaluation=evaluation,
             images=self.get_held_out(data)[1],
-            baselines=[Baseline(**each) for each in more["baselines"]],
+            baselines=[classical.Baseline(**each) for each in more["baselines"]],
             candidates=more["candidates"],
             sheet=sheet,
             findings=more["findings"],
@@ -277,8 +284,8 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
     def extra_fields(self, trained: Trained[RunConfig, Splits]) -> dict[str, Any]:
         return {
             "classes": list(trained.data.train.classes),
-            "baselines": [each._asdict() for each in baselines_of(self, trained)],
-            "candidates": read_candidates(trained.run.path),
+            "baselines": [each._asdict() for each in candidates.baselines_of(self, trained)],
+            "candidates": result.read_candidates(trained.run.path),
         }
 
     def answer_function(
@@ -288,18 +295,20 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
         return partial(classifier.ClassPredictor(answerer, device).predict, **options)
 
 
-def mirrored_by_data(choice: Choice[RunConfig], data: Splits) -> Choice[RunConfig]:
+def mirrored_by_data(
+    choice: recipe_choice.Choice[RunConfig], data: Splits
+) -> recipe_choice.Choice[RunConfig]:
     """Return a choice whose training images are mirrored only where the data do not speak against it: an SVM
     that learns from mirror images as well is no worse on images as they are. Gray ones, which may be those of
     a microscope or a sensor, are mirrored top and bottom as well where that costs no right answer."""
-    found = mirroring_of(data)
+    found = classical.mirroring_of(data)
     if found is None:
         return choice
     plain, sideways, both = (float(each.mean()) for each in found)
     measured = {"mirrored": percent(sideways), "plain": percent(plain), "count": len(found.plain)}
     if found.harms(found.sideways, found.plain):
-        config = configure(choice.config, {"augmentation": {"flip": 0.0}})
-        reason = Reason(
+        config = training_settings.configure(choice.config, {"augmentation": {"flip": 0.0}})
+        reason = recipe_choice.Reason(
             said(
                 "images are not mirrored: on {count} training images, an SVM that learns from mirror images "
                 "as well has {mirrored} instead of {plain}",
@@ -307,7 +316,7 @@ def mirrored_by_data(choice: Choice[RunConfig], data: Splits) -> Choice[RunConfi
             )
         )
         return choice._replace(config=config, reasons=(*choice.reasons, reason))
-    reason = Reason(
+    reason = recipe_choice.Reason(
         said(
             "mirroring does no harm beyond chance: on {count} training images, an SVM that learns from "
             "mirror images as well has {mirrored}, and {plain} without",
@@ -316,8 +325,8 @@ def mirrored_by_data(choice: Choice[RunConfig], data: Splits) -> Choice[RunConfi
     )
     if data.summary.channels != 3 and both >= sideways:
         flip = choice.config.augmentation.flip[0], 0.5
-        config = configure(choice.config, {"augmentation": {"flip": flip}})
-        more = Reason(
+        config = training_settings.configure(choice.config, {"augmentation": {"flip": flip}})
+        more = recipe_choice.Reason(
             said(
                 "images are also mirrored top to bottom: {accuracy} with those as well",
                 accuracy=percent(both),
@@ -356,12 +365,12 @@ def begin_with_linear(
     if len(images) > MOST_LEARNED:
         images = images.subset(np.array(images.sample(MOST_LEARNED)))
     found = features.cached_features(model, images, workers=loading_workers(workers))
-    problem = Problem("classification", head.out_features, found.groups)
+    problem = classical.Problem("classification", head.out_features, found.groups)
     targets = torch.from_numpy(found.targets)
-    fitted = linear("", "", Seen(torch.from_numpy(found.values)), targets, problem)
+    fitted = classical.linear("", "", classical.Seen(torch.from_numpy(found.values)), targets, problem)
 
     def smoothed_loss(scale: float) -> float:
-        return float(softmax_loss(scale * fitted.answers, targets, smoothing))
+        return float(objectives.softmax_loss(scale * fitted.answers, targets, smoothing))
 
     scale = float(min(SCALES, key=smoothed_loss)) if smoothing else 1.0
     head.load_state_dict({name: scale * value for name, value in fitted.head.state_dict().items()})

@@ -12,43 +12,42 @@ from pydantic import ValidationError
 from torch import nn
 
 from vitreous.checkpoints.runs import run_folder
-from vitreous.data.checks import known_findings
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import DataSummary, ImageDataset, Splits
-from vitreous.data.findings import read_findings
-from vitreous.data.held_out import SPLIT, data_notes, findings_of, unseen_images
 from vitreous.data.image_list import ImageRows
 from vitreous.data.image_samples import SampleReader, image_loader
-from vitreous.data.loading import DevicePrefetcher
-from vitreous.data.sources import form_of
 from vitreous.data.workers import loading_workers
 from vitreous.errors import InputError, LazyModule, Param
 from vitreous.evaluation.outputs import Batching, image_rows
 from vitreous.languages.terminal import said
 from vitreous.models.settings import check_names, explain, merged, set_leaf
 from vitreous.tasks import task_named
-from vitreous.tasks.course import FINDINGS
-from vitreous.tasks.recipe_choice import Choice, choose, fitted_to_count
-from vitreous.tasks.task import HeldOut, Material, Measure, Parts, Plan, Task, Tree, config_of_run
-from vitreous.training.config import RunConfig
+from vitreous.tasks.task import HeldOut, Material, Measure, Parts, Plan, Task, config_of_run
+from vitreous.training.config import RunConfig, Tree
 from vitreous.training.distributed import ALONE, World
-from vitreous.training.initial_model import (
-    absolute_checkpoint,
-    absolute_source,
-    described_checkpoint,
-    fitted_to_checkpoint,
-    starting_model,
-)
 from vitreous.training.options import ImageOptions
-from vitreous.training.place import Place
 from vitreous.training.precision import autocast
-from vitreous.training.settings import configure, leaves, without_none_words
 
 if TYPE_CHECKING:
+    from vitreous.data import checks, findings, held_out, sources
+    from vitreous.data.loading import DevicePrefetcher
     from vitreous.deployment import programs
     from vitreous.evaluation import probes
-else:  # a training seldom needs them
-    programs, probes = LazyModule("vitreous.deployment.programs"), LazyModule("vitreous.evaluation.probes")
+    from vitreous.tasks import course, recipe_choice
+    from vitreous.training import initial_model
+    from vitreous.training import settings as training_settings
+    from vitreous.training.place import Place
+else:  # a command that answers needs none of what trains
+    checks = LazyModule("vitreous.data.checks")
+    course = LazyModule("vitreous.tasks.course")
+    findings = LazyModule("vitreous.data.findings")
+    held_out = LazyModule("vitreous.data.held_out")
+    initial_model = LazyModule("vitreous.training.initial_model")
+    probes = LazyModule("vitreous.evaluation.probes")
+    programs = LazyModule("vitreous.deployment.programs")
+    recipe_choice = LazyModule("vitreous.tasks.recipe_choice")
+    sources = LazyModule("vitreous.data.sources")
+    training_settings = LazyModule("vitreous.training.settings")
 
 log = logging.getLogger(__name__)
 MOST_NAMED = 6  # settings of the user's that are named
@@ -116,7 +115,7 @@ class ImageTask(Task[ImageConfigT, ImagesT, ModelT]):
         base: Tree | None = None,
     ) -> Plan[ImageConfigT, ImagesT]:
         check_names({key: value for key, value in settings.items() if key != "model"}, self.config)
-        settings = without_none_words(settings)
+        settings = training_settings.without_none_words(settings)
         opened = None if source is None or isinstance(source, str) else source
         where = opened.name if opened else str(source or settings.get("source") or self.info.source)
         settings = with_form(settings, where)
@@ -135,8 +134,8 @@ class ImageTask(Task[ImageConfigT, ImagesT, ModelT]):
             fields = self.for_checkpoint(settings, init)
             if data.summary.channels not in (1, 3):
                 fields = with_channels(fields, data.summary.channels)
-            config = fitted_to_checkpoint(config, init, fields, choice.imposed)
-        config = configure(config, measured(data.summary))
+            config = initial_model.fitted_to_checkpoint(config, init, fields, choice.imposed)
+        config = training_settings.configure(config, measured(data.summary))
         config = self.configured(config, data, {**settings, "task": self.name})
         size, images = config.training.batch_size, len(data.train)
         scaled: tuple[str, ...] = ()
@@ -147,16 +146,16 @@ class ImageTask(Task[ImageConfigT, ImagesT, ModelT]):
                 f"{max(images // 4, 1)}, for example"
             )
         if not own_batch and images < (2 * size if recipe else size):
-            config, scaled = fitted_to_count(config, images)
-            config = configure(config, settings)
+            config, scaled = recipe_choice.fitted_to_count(config, images)
+            config = training_settings.configure(config, settings)
         paths: dict[str, object] = {
-            "source": absolute_source(where),
-            "init": init and absolute_checkpoint(init),
+            "source": initial_model.absolute_source(where),
+            "init": init and initial_model.absolute_checkpoint(init),
         }
-        for leaf, value in leaves(config).items():
+        for leaf, value in training_settings.leaves(config).items():
             if leaf.endswith(".teacher") and value:
-                set_leaf(paths, leaf, absolute_checkpoint(value))
-        config = configure(config, paths)
+                set_leaf(paths, leaf, initial_model.absolute_checkpoint(value))
+        config = training_settings.configure(config, paths)
         reasons: list[str] = []
         for reason in choice.reasons:
             answered = "init" in settings and "init" in reason.holds
@@ -181,7 +180,7 @@ class ImageTask(Task[ImageConfigT, ImagesT, ModelT]):
     @abstractmethod
     def choose(
         self, source: str, data: ImagesT, settings: Tree, *, recipe: str | None, init: str | None
-    ) -> Choice[ImageConfigT]:
+    ) -> recipe_choice.Choice[ImageConfigT]:
         """Choose a recipe for the data."""
 
     def for_checkpoint(self, settings: Tree, init: str) -> Tree:
@@ -195,7 +194,7 @@ class ImageTask(Task[ImageConfigT, ImagesT, ModelT]):
             raise InputError(
                 f"model.num_classes is {wanted}, but {data.name} has {present} classes: leave it out"
             )
-        return configure(config, settings, {"model": {"num_classes": present}})
+        return training_settings.configure(config, settings, {"model": {"num_classes": present}})
 
     def open_data(self, config: ImageConfigT, split: Path | None = None) -> ImagesT:
         return self.open_source(config.source, config.data.with_split(split))
@@ -225,7 +224,7 @@ class ImageTask(Task[ImageConfigT, ImagesT, ModelT]):
         return None
 
     def build(self, config: ImageConfigT, data: ImagesT, *, steps: int) -> nn.Module:
-        model = starting_model(config, data.train.classes)
+        model = initial_model.starting_model(config, data.train.classes)
         model.task = self.name
         return model
 
@@ -290,7 +289,7 @@ class ImageTask(Task[ImageConfigT, ImagesT, ModelT]):
         else:
             part, examples = "all of it", parts.train
         if split and not learned and examples.listed:
-            unseen = unseen_images(examples, split)
+            unseen = held_out.unseen_images(examples, split)
             trained_on = len(examples) - len(unseen)
             if not len(unseen):
                 part = f"{part}, every image of which it was trained on (by their content)"
@@ -298,9 +297,9 @@ class ImageTask(Task[ImageConfigT, ImagesT, ModelT]):
                 part = f"{part} but {trained_on} images that it was trained on (by their content)"
                 examples = unseen
         if learned:  # it was examined by the training
-            found = read_findings(run_folder(spec) / FINDINGS)
+            found = findings.read_findings(run_folder(spec) / course.FINDINGS)
         else:
-            found = known_findings(tuple(parts), labels=self.info.targets != "unlabeled")
+            found = checks.known_findings(tuple(parts), labels=self.info.targets != "unlabeled")
         return HeldOut(source, part, examples, findings=found)
 
     def to_calibrate(self, spec: str, answerer: ModelT, data: str | None, settings: Tree) -> HeldOut:
@@ -322,7 +321,7 @@ class ImageTask(Task[ImageConfigT, ImagesT, ModelT]):
         else:
             part, examples = "all of it" if parts.test is None else "training set", parts.train
         if split and not learned and examples.listed:
-            examples = unseen_images(examples, split)
+            examples = held_out.unseen_images(examples, split)
         return HeldOut(source, part, examples, parts.train if learned else None)
 
     def parts_for(
@@ -333,8 +332,9 @@ class ImageTask(Task[ImageConfigT, ImagesT, ModelT]):
         trained = config_of_run(spec, data, self.config)
         source = data or (trained.source if trained else "")
         own = with_form(settings, source).get("data", {})
-        learned = trained is not None and absolute_source(source) == absolute_source(trained.source)
-        listed = run_folder(spec) / SPLIT
+        absolute = initial_model.absolute_source
+        learned = trained is not None and absolute(source) == absolute(trained.source)
+        listed = run_folder(spec) / held_out.SPLIT
         split = listed if trained is not None and listed.is_file() else None
         base = self.unsplit(source)
         if trained is not None and learned:
@@ -348,7 +348,7 @@ class ImageTask(Task[ImageConfigT, ImagesT, ModelT]):
                 "out"
             )
         parts = self.open_source(source, data_config({"data": merged(base, own)}), answerer)
-        for note in data_notes(findings_of(tuple(parts))):
+        for note in held_out.data_notes(held_out.findings_of(tuple(parts))):
             log.warning("%s", note)
         return source, learned, split, parts
 
@@ -359,13 +359,15 @@ class ImageTask(Task[ImageConfigT, ImagesT, ModelT]):
 
 def choose_for(
     source: str, data: ImageParts, settings: Tree, *, recipe: str | None, init: str | None
-) -> Choice[RunConfig]:
+) -> recipe_choice.Choice[RunConfig]:
     """Return the recipe of `train` that is named, or that suits the data and the model that is begun with."""
     model = settings.get("model", {}).get("name")
     if not init:
-        return choose(source, data.summary, name=recipe, model=model)
-    encoder, images = described_checkpoint(init)
-    return choose(source, data.summary, name=recipe, encoder=encoder, resize=images.resize, model=model)
+        return recipe_choice.choose(source, data.summary, name=recipe, model=model)
+    encoder, images = initial_model.described_checkpoint(init)
+    return recipe_choice.choose(
+        source, data.summary, name=recipe, encoder=encoder, resize=images.resize, model=model
+    )
 
 
 def with_form(settings: Tree, source: object) -> Tree:
@@ -373,7 +375,7 @@ def with_form(settings: Tree, source: object) -> Tree:
     data = settings.get("data", {})
     if not isinstance(data.get("form"), Mapping):
         return settings
-    return {**settings, "data": {**data, "form": {"kind": form_of(source), **data["form"]}}}
+    return {**settings, "data": {**data, "form": {"kind": sources.form_of(source), **data["form"]}}}
 
 
 def data_config(settings: Tree) -> DataConfig:
@@ -394,7 +396,7 @@ def check_data_settings(command: str, settings: Tree) -> None:
 def overruled(settings: Tree) -> tuple[str, ...]:
     """Return a sentence about what the user set, where something was."""
     own = []
-    for name, value in leaves(settings).items():
+    for name, value in training_settings.leaves(settings).items():
         own.append(f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}")
     if not own:
         return ()

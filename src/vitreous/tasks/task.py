@@ -7,31 +7,38 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Siz
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from shlex import quote
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar, Unpack, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import nn
 
 from vitreous.checkpoints.runs import check_data_present, run_folder
-from vitreous.data.config import TargetKind
-from vitreous.data.dataset import ImageDataset
-from vitreous.data.findings import Finding
-from vitreous.data.image_list import ImageRows
-from vitreous.data.loading import BadFiles
-from vitreous.errors import InputError, Param
-from vitreous.evaluation.outputs import Batching
-from vitreous.evaluation.result import Evaluation
-from vitreous.results import Answer
-from vitreous.training.callbacks import Loader, Row
-from vitreous.training.clock import Clock
+from vitreous.errors import InputError, LazyModule, Param
 from vitreous.training.config import CommandConfig
+from vitreous.training.config import Tree as Tree
 from vitreous.training.distributed import ALONE, World
-from vitreous.training.learner import AverageWeight
-from vitreous.training.place import Place
-from vitreous.training.run import Run
-from vitreous.training.settings import AnyConfig
-from vitreous.training.settings import Tree as Tree
-from vitreous.training.step import Objective
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from vitreous.data.config import TargetKind
+    from vitreous.data.dataset import ImageDataset
+    from vitreous.data.findings import Finding
+    from vitreous.data.image_list import ImageRows
+    from vitreous.data.loading import BadFiles
+    from vitreous.evaluation.outputs import Batching
+    from vitreous.evaluation.result import Evaluation
+    from vitreous.results import Answer
+    from vitreous.training import run as runs
+    from vitreous.training.callbacks import Loader, Row
+    from vitreous.training.clock import Clock
+    from vitreous.training.learner import AverageWeight
+    from vitreous.training.place import Place
+    from vitreous.training.run import Run
+    from vitreous.training.settings import AnyConfig
+    from vitreous.training.step import Objective
+else:
+    runs = LazyModule("vitreous.training.run")
 
 IMAGES: dict[str, str] = {"Images": "{model.image_size[0]}x{model.image_size[1]}, {model.channels} channels"}
 
@@ -361,7 +368,7 @@ def config_of_run(spec: str, data: str | None, kind: type[AnyConfig]) -> AnyConf
     a run. Raises InputError: it is not a run, and no data are named."""
     folder = run_folder(spec)
     if (folder / "config.toml").is_file():
-        config = Run.open(folder, kind).config
+        config = runs.Run.open(folder, kind).config
         if data is None:
             check_data_present(config.source, folder, f"name where they are now after {spec}")
         return config

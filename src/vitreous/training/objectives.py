@@ -154,6 +154,9 @@ def label_accuracy(
     return torch.where(count.squeeze(1) > 0, hits, (logits <= 0).all(dim=1).float()).mean()
 
 
+ACCURACY = {"classification": accuracy, "multilabel": label_accuracy}  # by task
+
+
 def teacher_loss(logits: Logits, teacher: Logits, config: AnyDistillation) -> Float[Tensor, ""]:
     """Hard: cross-entropy with the teacher's argmax (Eq. 3). Soft: the Kullback-Leibler divergence from its
     softened outputs, times temperature squared (Eq. 2; 1503.02531)."""
