@@ -17,6 +17,7 @@ from vitreous.addons.text.task import averaging
 from vitreous.cli import main
 from vitreous.cli import run as vitreous
 from vitreous.tasks import task_named
+from vitreous.tasks.fit import seconds_after
 from vitreous.training.callbacks import Callback, Display
 from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.clock import Clock
@@ -323,6 +324,17 @@ def test_what_comes_after_the_training_is_a_part_of_its_time() -> None:
     short = TimeBudget(1.0, learner, lambda: now[0], finish=10.0, most=12)
     assert short.total(12, 8) == 12
     assert TimeBudget(1.0, learner, lambda: now[0], finish=1e9).finish == 30
+
+
+def test_what_answers_beside_the_network_takes_a_part_of_the_time_too() -> None:
+    """Features of an encoder take longer than an answer of the network: a run of 600 seconds took 692."""
+    data = SimpleNamespace(train=range(10), validation=range(100), test=range(500))
+    clock = Clock()
+    alone = seconds_after(RunConfig(task="classification"), data, clock)
+    both = seconds_after(RunConfig(task="classification"), data, clock, answering=0.1)
+    assert both - alone == pytest.approx(50, rel=0.1)
+    data.validation = range(1100)  # the network answers them, and by that the answer is chosen
+    assert seconds_after(RunConfig(task="classification"), data, clock) > alone + 20
 
 
 def test_a_length_may_have_a_time_in_which_it_ends() -> None:

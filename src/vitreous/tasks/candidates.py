@@ -207,6 +207,7 @@ class Table:
             there is one; read when it is needed.
         most: training images that descriptors are computed of.
         seconds_to_read: an image.
+        seconds_to_answer: an image, with the features of the slowest encoder that was tried.
         heads: fitted on all of these, by the name of the part and how images are prepared for a descriptor.
     """
 
@@ -226,6 +227,7 @@ class Table:
     heads: dict[tuple[str, Preprocessing | None], Head] = field(default_factory=dict)
     most: int = MOST_FITTED
     seconds_to_read: float = 0.0
+    seconds_to_answer: float = 0.0
 
     @classmethod
     def of(cls, data: Splits, problem: Problem, device: torch.device, most: int = MOST_FITTED) -> Table:
@@ -411,6 +413,8 @@ def add_frozen(
     began = time.monotonic()
     table.frozen[name] = frozen = frozen_features(table, config)
     reading = time.monotonic() - began
+    seen = len(frozen.rows) + len(() if frozen.other_rows is None else frozen.other_rows)
+    table.seconds_to_answer = max(table.seconds_to_answer, reading / seen)
     begun, data = config.model_dump(mode="json"), table.data
     truth = data.train.targets.tensor(frozen.rows)
     kinds: list[tuple[str, Callable[..., Fitted]]] = [("linear", linear)]

@@ -16,6 +16,7 @@ from vitreous.evaluation.classical import MOST_FITTED
 from vitreous.languages.terminal import said
 from vitreous.tasks.task import AnyPlan, Trained
 from vitreous.training.callbacks import Callback, Row
+from vitreous.training.clock import Clock
 from vitreous.training.config import CommandConfig
 from vitreous.training.distributed import BadFileSync, naming_the_lost
 from vitreous.training.initial_model import without_lost_init
@@ -96,7 +97,8 @@ def fit(
         finish = 0.0
         if plan.clock is not None:  # trials, and opening the data, are a part of the time that was given
             learner.elapsed = max(learner.elapsed, learner.seconds) + plan.clock.seconds
-            finish = plan.clock.slowness * work_after(config, data)
+            answering = plan.compared.seconds_to_answer if plan.compared else 0.0
+            finish = seconds_after(config, data, plan.clock, answering=answering)
 
         def where_it_stood() -> str:
             return f"training stopped at step {learner.step}; {run.states.advice()}"
@@ -189,9 +191,16 @@ def untrained(plan: AnyPlan, place: Place) -> Trained[Any, Any]:
 REPORT, READ, DESCRIBED = 8.0, 0.03, 0.005
 
 
-def work_after(config: CommandConfig, data: Any) -> float:
-    """Return about how many seconds of a processor evaluation and report take that follow a training."""
+def seconds_after(config: CommandConfig, data: Any, clock: Clock, *, answering: float = 0.0) -> float:
+    """Return about how many seconds follow a training: the network answers the validation set, by which what
+    answers is chosen; that answers the test set; and the report is written.
+
+    Args:
+        clock: says how much longer than its processor time something takes now.
+        answering: seconds that what may answer beside the network takes for an image, measured here.
+    """
     parts = (getattr(data, name, None) for name in ("test", "validation"))
-    held_out = next((part for part in parts if part is not None), ())
+    held_out = [len(part) for part in parts if part is not None]
     learned = min(len(data.train), MOST_FITTED) if config.of_images else 0
-    return REPORT + READ * len(held_out) + DESCRIBED * learned
+    work = REPORT + READ * sum(held_out) + DESCRIBED * learned
+    return clock.slowness * work + answering * next(iter(held_out), 0)

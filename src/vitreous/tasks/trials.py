@@ -42,7 +42,7 @@ from vitreous.tasks.candidates import (
     problem_of,
 )
 from vitreous.tasks.finish import examined
-from vitreous.tasks.fit import fit, work_after
+from vitreous.tasks.fit import fit, seconds_after
 from vitreous.tasks.kept_trials import KeptTrials, keep_trials, kept_trials
 from vitreous.tasks.recipe_choice import SMALL, SMALL_ENCODER, weights_of
 from vitreous.tasks.result import write_candidates
@@ -405,7 +405,8 @@ class Trials:
         """Return the seconds that a training has, of so many minutes from the command to its report."""
         if minutes is None:
             return math.inf
-        after = self.clock.slowness * work_after(self.plan.config, self.data)
+        answering = self.table.seconds_to_answer
+        after = seconds_after(self.plan.config, self.data, self.clock, answering=answering)
         return 60 * minutes - self.clock.seconds - min(after, LONGEST_FINISH * 60 * minutes)
 
     @property
@@ -629,6 +630,11 @@ class Comparison:
     training: Training
     table: Table | None
     trials: Trials | None = None
+
+    @property
+    def seconds_to_answer(self) -> float:
+        """Return the seconds of an image, beside the network's, that what answers in the end may take."""
+        return self.table.seconds_to_answer if self.table else 0.0
 
     def for_others(self) -> Comparison:
         """Return it for the processes that have not compared anything."""
