@@ -11,7 +11,8 @@ larger by one, a call left out, a random key without its last part. The changes 
 hash, so that those which are easily seen are not preferred, and a function that moves keeps its own; REPORTED
 has mistakes of other kinds. For each the near tests of the file run first, in a fork of a process that has
 imported PyTorch; where none of them fails, all fast tests of the package. EQUIVALENT has those that change
-nothing that can be seen, and why; the score leaves them out.
+nothing that can be seen, and why; the score leaves them out. Hours of one core: a run that was ended goes on
+with --again, and each row says of which commit it is.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from record import ROOT, write_results
+from record import ROOT, present_commit, write_results
 
 COUNT = 150
 # Seconds of a processor that one run of tests may take, several times what the slowest package needs. A
@@ -378,7 +379,8 @@ class Workplace:
         path.write_bytes(before)
         facts = {name: getattr(mutant, name) for name in ("file", "function", "line", "before", "after")}
         result = "killed" if noticed else "equivalent" if mutant.name in EQUIVALENT else "survived"
-        return {**facts, "result": result, "by": by, "seconds": round(time.monotonic() - began, 1)}
+        seconds = round(time.monotonic() - began, 1)
+        return {**facts, "result": result, "by": by, "seconds": seconds, "commit": present_commit()}
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
