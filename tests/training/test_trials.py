@@ -419,9 +419,13 @@ def test_a_model_below_its_baseline_is_said_before_its_numbers(capsys: pytest.Ca
         )
 
     print_result(Below())  # type: ignore[arg-type]
-    first = capsys.readouterr().out.splitlines()[0]
+    first, *rest = capsys.readouterr().out.splitlines()
     assert "50.0%" in first
     assert "60.0%" in first
+    assert any(line.startswith("trained in 1.0 s, 1 examples") for line in rest)
+    Below.seconds = 0.0  # nothing was trained, and nothing is said of it
+    print_result(Below())  # type: ignore[arg-type]
+    assert "trained in" not in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -595,14 +599,17 @@ def test_the_first_of_the_table_is_what_answers(tmp_path: Path, capsys: pytest.C
     assert json.loads((out / "candidates.json").read_text()) == rows
     report = (out / "report.html").read_text(encoding="utf-8")
     assert "Accuracy in training" not in report, "that of a network which does not answer"
-    assert f"The model answers with {run.result.title}, the best of {len(rows)} candidates." in report
+    assert f"The model answers with the best of {len(rows)} candidates: {run.result.title}." in report
     described = vt.describe(out)
     assert str(described).startswith("The model answers with a support vector machine on pixels.\n")
     with speaking("ko"):
         assert "SVM" in (korean := str(vt.describe(out)).splitlines()[0])
     assert "answers" not in korean
     print_result(run.result)
-    assert f"the model answers with {run.result.title}, the best of" in capsys.readouterr().out
+    assert (
+        f"the model answers with the best of {len(rows)} candidates: {run.result.title}"
+        in capsys.readouterr().out
+    )
     model = vt.load(out)
     assert type(model).__name__ == "Ensemble"
     assert vt.evaluate(out, progress=False).metrics == run.evaluation.metrics, "the same numbers"

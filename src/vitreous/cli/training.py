@@ -100,9 +100,9 @@ def print_result(result: RunResult) -> None:
         count = len(result.candidates)
         print(
             said(
-                "the model answers with {name}, the best of {count} candidates",
-                name=result.title,
+                "the model answers with the best of {count} candidates: {name}",
                 count=count,
+                name=result.title,
             )
         )
     if "objective" in result.extra:
@@ -113,16 +113,19 @@ def print_result(result: RunResult) -> None:
                 loss=result.extra["loss"],
             )
         )
-    time = said("{seconds:.1f} s", seconds=result.seconds)
-    if result.waiting >= 0.001:
-        time = said("{time} ({share} of them waiting for data)", time=time, share=percent(result.waiting))
-    made = said(
-        "trained in {time}, {count} examples, {parameters:,} parameters",
-        time=time,
-        count=result.train_count,
-        parameters=result.parameters,
-    )
-    print(f"\n{made}")
+    print()
+    if result.seconds:  # none where what answers has no steps
+        time = said("{seconds:.1f} s", seconds=result.seconds)
+        if result.waiting >= 0.001:
+            time = said("{time} ({share} of them waiting for data)", time=time, share=percent(result.waiting))
+        print(
+            said(
+                "trained in {time}, {count} examples, {parameters:,} parameters",
+                time=time,
+                count=result.train_count,
+                parameters=result.parameters,
+            )
+        )
     if result.bad:
         print(
             said(
