@@ -71,7 +71,7 @@ def check_free(path: Path, advice: str = f"choose another {Param('out')}") -> No
         meant = Path(os.path.realpath(path))  # "new/.." is there once "new" is made
         taken = meant.exists() and (not meant.is_dir() or any(meant.iterdir()))
     if taken:
-        raise InputError(f"{path} exists already, and nothing is overwritten: {advice}")
+        raise InputError(f"{path} already exists, and is not overwritten: {advice}")
 
 
 def printable(text: str) -> str:
@@ -97,7 +97,7 @@ def check_utf8(name: str, what: str) -> None:
         except UnicodeError:
             korean = ""
         raise InputError(
-            f"{what} {shown} is not UTF-8{korean}, and files of a run have to name it: rename it"
+            f"{what} {shown} is not UTF-8{korean}, and the files of a run cannot contain it: rename it"
         )
 
 

@@ -81,7 +81,7 @@ def local_path(path: str | Path) -> Path:
     form of its name that is there. Raises InputError: there is no name, which would be
     the current folder."""
     if path == "":
-        raise InputError("a name is empty: is a variable not set? Name a file or a folder")
+        raise InputError("a path is empty: is a variable not set? Name a file or a folder")
     found = Path(os.path.expanduser(path))
     return found if str(found).isascii() else same_path(found) or found
 
@@ -192,8 +192,8 @@ def number_of_launcher(variable: str, otherwise: int | None = None, low: int = 0
         return whole_number(text, low, 2**20)
     except ValueError:
         raise InputError(
-            f"the environment variable {variable} is {text[:20]!r}, not a number from {low} on: unset it, or "
-            "start the processes with torchrun"
+            f"the environment variable {variable} is {text[:20]!r}, not a number of at least {low}: unset "
+            "it, or start the processes with torchrun"
         ) from None
 
 

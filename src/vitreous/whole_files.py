@@ -84,7 +84,7 @@ def take_new_name(beside: Path, path: Path) -> None:
     except OSError as error:
         if isinstance(error, FileExistsError | NotADirectoryError) or error.errno == errno.ENOTEMPTY:
             raise InputError(
-                f"{path} was written by another process meanwhile, and nothing is overwritten: choose "
+                f"another process has written {path} in the meantime, and it is not overwritten: choose "
                 "another name"
             ) from None
         raise

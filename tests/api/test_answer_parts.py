@@ -289,7 +289,7 @@ def test_the_columns_of_every_batch_are_the_same(model: ViT, world: Path) -> Non
     [
         ("features", {"top": 3}, "no option top: its options are those of output='labels'"),
         ("labels", {"topp": 3}, "no option topp: did you mean 'top'"),
-        ("labels", {"top": 0}, "`top` 0 names no label"),
+        ("labels", {"top": 0}, "`top` 0 gives no label"),
     ],
 )
 def test_options_are_checked_before_the_first_batch(output: str, options: Any, words: str) -> None:

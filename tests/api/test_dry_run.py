@@ -40,7 +40,7 @@ def test_the_command_prints_a_dry_run(
     assert run(words) == 0
     text = capsys.readouterr().out
     assert f"steps: {found['steps']:,} of {found['batch_size']}" in text
-    assert "nothing was trained, and nothing written" in text
+    assert "nothing was trained or written" in text
     if command == "train":
         assert "images: decode | " in text
         assert " || normalize | affine" in text
@@ -58,4 +58,4 @@ def test_a_dry_run_of_a_time_has_the_steps_of_that_time(
 
 def test_a_run_that_is_resumed_has_no_dry_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["train", "--resume", str(tmp_path), "--dry-run"]) == 2
-    assert "--resume goes on with the run" in capsys.readouterr().err
+    assert "--resume continues with the run" in capsys.readouterr().err

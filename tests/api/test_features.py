@@ -76,7 +76,7 @@ def test_embeddings_are_a_result(model: ViT, pixels: NDArray[np.uint8], tmp_path
     assert "feature_15" in embeddings._repr_html_()
     stored = np.load(embeddings.save(tmp_path / "features.npz"))
     np.testing.assert_array_equal(stored["features"], embeddings.values)
-    with pytest.raises(vt.InputError, match="exists already"):
+    with pytest.raises(vt.InputError, match="already exists"):
         embeddings.save(tmp_path / "features.npz")
     with pytest.raises(vt.InputError, match=r"npz or \.parquet"):
         embeddings.save(tmp_path / "features.csv")
@@ -189,7 +189,7 @@ def test_a_model_of_another_type_computes_in_it(
     ]
     assert vt.describe(own).parameters == sum(each.numel() for each in own.parameters())
     assert np.isfinite(vt.attribute(own, images[0]).maps["relevance"]).all()
-    with pytest.raises(InputError, match="is for weights of float32, and those of the model are"):
+    with pytest.raises(InputError, match="is for float32 weights, and the model has"):
         vt.predict(own, images, precision="fp32", progress=False)
     assert all(each.dtype == dtype for each in own.parameters())
 

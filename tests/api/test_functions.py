@@ -86,7 +86,7 @@ def test_export(model: ViT, tmp_path: Path) -> None:
     exported = vt.export(model, tmp_path / "model.pt2")
     assert exported.path.stat().st_size == exported.bytes
     assert exported.to_json()["max_abs_difference"] < 1e-4
-    with pytest.raises(vt.InputError, match="loaded already"):
+    with pytest.raises(vt.InputError, match="already loaded"):
         vt.export(model, tmp_path / "other.pt2", image_size=32)
 
 
@@ -125,7 +125,7 @@ def test_the_study_of_complexity_refuses_what_it_does_not_have(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["study", "complexity", *arguments, "--quick"]) == 2
-    assert "does not go with the study complexity" in capsys.readouterr().err
+    assert "has no effect on the study complexity" in capsys.readouterr().err
 
 
 def test_cache(pixels: NDArray[np.uint8], capsys: pytest.CaptureFixture[str]) -> None:

@@ -146,10 +146,10 @@ def test_a_run_that_is_interrupted_can_be_used_at_once(
     [
         (OSError(errno.ENOSPC, "No space left on device"), "No space left on device.*make room"),
         (OSError(errno.EROFS, "Read-only file system"), "Read-only file system.*make it writable"),
-        (MemoryError(), "the memory is too small for this: use `batch_size` auto"),
+        (MemoryError(), "there is not enough memory: use `batch_size` auto"),
         (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"), "`batch_size` auto"),
-        (OSError(errno.ENOMEM, "Cannot allocate memory"), "the memory is too small"),
-        (ImportError("lib.so: failed to map segment: Cannot allocate memory"), "the memory is too small"),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), "there is not enough memory"),
+        (ImportError("lib.so: failed to map segment: Cannot allocate memory"), "there is not enough memory"),
     ],
 )
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_a_folder_without_a_run_is_an_input_error(tmp_path: Path) -> None:
         (lambda: vt.pretrain("digits", epocs=1), "did you mean 'epochs'"),
         (lambda: vt.pretrain("digits", steps=1), "no parameter 'steps'"),
         (lambda: vt.train_translator(epoch=1), "did you mean 'epochs'"),
-        (lambda: vt.train_translator(steps=1, epochs=1), "`steps` and `epochs` both say how long"),
+        (lambda: vt.train_translator(steps=1, epochs=1), "`steps` and `epochs` both set the length"),
         (lambda: vt.train("digits", init="try:"), "`init` is empty"),
     ],
 )

@@ -57,5 +57,5 @@ def test_a_named_bit_has_the_published_number_of_weights() -> None:
 
 
 def test_a_vit_is_no_bit(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="bit cannot hold a ViT, only a BiT: take google"):
+    with pytest.raises(InputError, match="bit cannot hold a ViT, only a BiT: use google"):
         write_bit(vt.create("ViT-Ti/16", image_size=32, depth=1), tmp_path / "no.npz")

@@ -88,7 +88,7 @@ def test_nothing_is_written_over(tiny: Any, tmp_path: Path, capsys: Any, taken: 
     before = [file.read_bytes() for file in files]
     assert run(["convert", str(tmp_path / "mine"), str(target)]) == 2
     assert capsys.readouterr().err == (
-        f"vitreous: {target} exists already, and nothing is overwritten: choose another path\n"
+        f"vitreous: {target} already exists, and is not overwritten: choose another path\n"
     )
     assert [file.read_bytes() for file in files] == before
     (tmp_path / "empty").mkdir()

@@ -66,7 +66,7 @@ def test_the_gate_of_an_mlp_has_the_activation_that_is_stated(activation: str, t
 
 def test_a_field_that_changes_the_function_is_refused_by_its_name(tmp_path: Path) -> None:
     changed = described(FAMILIES / "mlcd", tmp_path / "m", num_key_value_groups=2)
-    with pytest.raises(vt.InputError, match=r"num_key_value_groups=2 .* not known here, only 1"):
+    with pytest.raises(vt.InputError, match=r"num_key_value_groups=2 .* not supported, only 1"):
         vt.load(changed)
     changed = described(FAMILIES / "timm-dinov3", tmp_path / "timm", model_args={"rope_grid_offset": 0.5})
     with pytest.raises(vt.InputError, match=r"rope_grid_offset=0\.5 with rope_type='dinov3' is not"):
@@ -117,10 +117,10 @@ def test_a_field_of_an_unknown_kind_is_read_or_refused_by_its_name(tiny: Any, tm
         vt.load(own)
     assert vt.load(own, format="huggingface").config.heads == 4
     changed = described(own, tmp_path / "changed", experts=4)
-    with pytest.raises(vt.InputError, match=r"experts=4 of config\.json, of a my_vit, is not known here"):
+    with pytest.raises(vt.InputError, match=r"experts=4 of config\.json, of a my_vit, is not supported"):
         vt.load(changed, format="huggingface")
     contradicting = described(own, tmp_path / "contradicting", model_type="vit", num_channels=1)
-    with pytest.raises(vt.InputError, match=r"images of 3 channels, and config\.json says num_channels=1"):
+    with pytest.raises(vt.InputError, match=r"images of 3 channels, but config\.json says num_channels=1"):
         vt.load(contradicting)
 
 
@@ -215,7 +215,7 @@ def test_arguments_of_open_clip(tiny: Any, tmp_path: Path) -> None:
         with pytest.raises(vt.InputError, match=f"{name}=.* is not "):
             open_clip_folder(tiny, tmp_path / name, {name: value})
     for number, (name, value) in enumerate({"scale_fc": True, "norm_kwargs": {"bias": False}}.items()):
-        with pytest.raises(vt.InputError, match=f"{name}=.* of open_clip is not known here"):
+        with pytest.raises(vt.InputError, match=f"{name}=.* of open_clip is not supported"):
             open_clip_folder(tiny, tmp_path / str(number), {name: value})
 
 
@@ -269,7 +269,7 @@ def test_a_processor_that_is_not_known_is_refused_by_its_name(tiny: Any, tmp_pat
             "crop_size=.* of the same shape",
             {"do_center_crop": True, "size": {"height": 20, "width": 24}, "crop_size": square},
         ),
-        ("size=.* is not known here", {"size": {"longest_edge": 16}}),
+        ("size=.* is not supported", {"size": {"longest_edge": 16}}),
     ]
     for number, (sentence, fields) in enumerate(cases):
         with pytest.raises(vt.InputError, match=sentence):
@@ -350,7 +350,7 @@ def test_an_open_clip_folder_names_the_architecture_of_timm(tiny: Any, tmp_path:
     assert (loaded.preprocessing.resize, loaded.preprocessing.mean) == ("squash", (0.4, 0.4, 0.4))
     vision["timm_pool"] = "abs_attn"
     (folder / "open_clip_config.json").write_text(json.dumps(described))
-    with pytest.raises(vt.InputError, match="timm_pool='abs_attn' of open_clip is not known here"):
+    with pytest.raises(vt.InputError, match="timm_pool='abs_attn' of open_clip is not supported"):
         vt.load(folder)
 
 

@@ -118,7 +118,7 @@ def test_a_file_of_other_numbers_is_refused(tmp_path: Path, monkeypatch: pytest.
             return path
 
     monkeypatch.setattr(installed_encoders, "distribution", lambda name: Elsewhere())
-    with pytest.raises(vt.InputError, match="is not the file that vitreous:photos is made of"):
+    with pytest.raises(vt.InputError, match="is not the file that vitreous:photos is built from"):
         vt.load(PHOTOS)
 
 

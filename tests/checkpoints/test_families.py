@@ -183,7 +183,7 @@ def test_what_an_mae_cannot_be_saved_as(tmp_path: Path) -> None:
     for path, format in (("mae", "timm"), ("mae.pth", "huggingface"), ("mae", "vitreous")):
         with pytest.raises(vt.InputError, match="a whole MAE is saved with format='timm' as a"):
             vt.save(mae, tmp_path / path, format=format)
-    with pytest.raises(vt.InputError, match="MAE is saved whole: leave out drop"):
+    with pytest.raises(vt.InputError, match="a MAE is saved as a whole: leave out drop"):
         vt.save(mae, tmp_path / "mae", format="huggingface", drop=("head",))
     wide = vt.MAE(vt.create("ViT-Ti/16", mlp_dim=32, **small | {"image_size": (8, 12)}), tiny)
     with pytest.raises(vt.InputError, match=r"not square: save mae\.encoder"):
@@ -191,7 +191,7 @@ def test_what_an_mae_cannot_be_saved_as(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
     (tmp_path / "mae").mkdir()
     (tmp_path / "mae" / "config.json").touch()
-    with pytest.raises(vt.InputError, match="exists already"):
+    with pytest.raises(vt.InputError, match="already exists"):
         vt.save(mae, tmp_path / "mae", format="huggingface")
 
 
@@ -267,7 +267,7 @@ def test_a_bare_file_of_eva_is_not_guessed(tmp_path: Path) -> None:
     for name in ("timm-dinov3", "timm-pe-core", "timm-pe-lang", "timm-eva02"):
         folder = HERE / "data" / "families" / name
         save_file(load_file(folder / "model.safetensors"), tmp_path / f"{name}.safetensors")
-        with pytest.raises(vt.InputError, match="does not tell its rotary positions: pass like='timm:NAME'"):
+        with pytest.raises(vt.InputError, match="does not store its rotary positions: pass like='timm:NAME'"):
             vt.load(tmp_path / f"{name}.safetensors", heads=2, mlp="gelu", image_size=12)
 
 

@@ -93,7 +93,7 @@ def npy(shape: str, data: bytes = b"") -> bytes:
 def test_an_array_that_claims_terabytes(compression: int, tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "m.npz", "w", compression) as archive:
         archive.writestr("embedding/kernel.npy", npy("(1048576, 1048576)"))
-    assert "its size is not that" in refused(tmp_path / "m.npz")
+    assert "its size does not fit" in refused(tmp_path / "m.npz")
 
 
 def test_an_archive_that_unfolds_without_end(tmp_path: Path) -> None:
@@ -317,11 +317,11 @@ def test_strange_descriptions(
 
 def test_what_is_no_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "m.pth").write_text("hello")
-    assert "not a checkpoint that is known" in refused(tmp_path / "m.pth")
+    assert "not a known kind of checkpoint" in refused(tmp_path / "m.pth")
     (tmp_path / "empty.pth").touch()
     assert "is empty: its download may have failed" in refused(tmp_path / "empty.pth")
     (tmp_path / "folder").mkdir()
-    assert "holds no weights" in refused(tmp_path / "folder")
+    assert "contains no weights" in refused(tmp_path / "folder")
     torch.save([1, 2, 3], tmp_path / "list.pth")
     assert "no state dict" in refused(tmp_path / "list.pth")
     torch.save({"w": torch.zeros(2)}, tmp_path / "other.pth")

@@ -43,7 +43,7 @@ def test_an_adapter_of_peft_is_refused_with_what_merges_it(tmp_path: Path) -> No
 
 def test_heads_are_asked_for(tiny: Any, tmp_path: Path) -> None:
     vt.save(tiny(), tmp_path / "m.pth", format="timm")
-    with pytest.raises(vt.InputError, match="does not tell the number of heads"):
+    with pytest.raises(vt.InputError, match="does not store the number of heads"):
         vt.load(tmp_path / "m.pth")
 
 
@@ -56,7 +56,7 @@ def test_a_folder_of_sentence_transformers_is_opened_at_its_first_module(tmp_pat
     with torch.no_grad():
         assert torch.allclose(vt.load(tmp_path / "m")(images), model(images), atol=1e-5)
     modules.write_text(json.dumps([{"path": "../elsewhere"}]))
-    with pytest.raises(vt.InputError, match=r"modules\.json is not understood"):
+    with pytest.raises(vt.InputError, match=r"modules\.json is not valid"):
         vt.load(tmp_path / "m")
 
 
@@ -87,7 +87,7 @@ def test_a_description_of_another_model_is_refused_also_where_its_weights_look_l
     vt.save(vt.create("ViT-Ti/16", image_size=32, depth=1), tmp_path / "m", format="timm")
     (tmp_path / "m" / "config.json").write_text(json.dumps({"model_type": "qwen2_vl_vision"}))
     with pytest.raises(
-        vt.InputError, match="qwen2_vl_vision of transformers has a part that is not known here"
+        vt.InputError, match="qwen2_vl_vision of transformers has a part that is not supported"
     ):
         vt.load(tmp_path / "m", heads=3)
 
@@ -106,11 +106,11 @@ def test_counters_beside_an_encoder_are_not_a_head(tmp_path: Path) -> None:
     ("content", "kind"),
     [
         (b"\x08\x08\x12\x07pytorch" + bytes(50), "an ONNX program: vitreous.predict takes it"),
-        (b"\x81\xa6params\x80", "a file of msgpack, as Flax writes its weights"),
+        (b"\x81\xa6params\x80", "a msgpack file, as Flax writes them"),
         (b"", "is empty: its download may have failed"),
         (b"\xff\xd8\xff\xe0" + bytes(20), "a JPEG image, not a checkpoint"),
         (b'{"model_type": "vit"}', "text in JSON, which may describe a model"),
-        (b"\x1c\0\0\0TFL3" + bytes(20), "a program of TensorFlow Lite"),
+        (b"\x1c\0\0\0TFL3" + bytes(20), "a TensorFlow Lite program"),
         (b"<!DOCTYPE html><html></html>", "a web page, not a checkpoint: the download failed"),
         (b'<?xml version="1.0"?><net/>', "an XML file, as exported programs have it"),
         (b"\x1f\x8b\x08" + bytes(20), "compressed with gzip: unpack it"),

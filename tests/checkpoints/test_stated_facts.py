@@ -95,7 +95,7 @@ def test_a_description_beside_weights_of_another_name(
     assert "does not say" not in caplog.text
     # but of two files it may be the other's
     save_file({"a": torch.zeros(1)}, tmp_path / "m" / "other.safetensors")
-    with pytest.raises(vt.InputError, match="does not tell the number of heads"):
+    with pytest.raises(vt.InputError, match="does not store the number of heads"):
         vt.load(tmp_path / "m" / "weights.safetensors")
 
 
@@ -139,7 +139,7 @@ def test_a_file_of_timm_s_train_py_says_everything(
     # a name of another width says nothing of these weights
     other = tiny(width=96, heads=6)
     saved |= {"state_dict": state_of(other, tmp_path)}
-    with pytest.raises(vt.InputError, match="does not tell the number of heads"):
+    with pytest.raises(vt.InputError, match="does not store the number of heads"):
         vt.load(saved)
 
 
@@ -198,7 +198,7 @@ def test_settings_beside_a_checkpoint(name: str, tiny: Any, tmp_path: Path) -> N
     (folder / name).write_text(settings)
     assert same(model, folder / "m.pth").preprocessing.mean == (0.1, 0.2, 0.3)
     (folder / name).write_text(settings + "optimizer: !!python/object/apply:os.getcwd []\n")
-    with pytest.raises(vt.InputError, match="does not tell the number of heads"):
+    with pytest.raises(vt.InputError, match="does not store the number of heads"):
         vt.load(folder / "m.pth")
 
 
@@ -489,7 +489,7 @@ def test_models_of_transformers_that_have_another_part(
     vt.save(tiny(), tmp_path / "m", format="huggingface")
     change(tmp_path / "m" / "config.json", model_type=kind)
     with pytest.raises(
-        vt.InputError, match=f"{kind} of transformers has a part that is not known here: .*{part}"
+        vt.InputError, match=f"{kind} of transformers has a part that is not supported: .*{part}"
     ):
         vt.load(tmp_path / "m")
 

@@ -34,7 +34,7 @@ def described(model: vt.ViT, folder: Path, **changes: Any) -> Path:
 )
 def test_an_architecture_with_an_unknown_part(name: str, part: str, tiny: Any, tmp_path: Path) -> None:
     folder = described(tiny(), tmp_path / "m", architecture=name)
-    with pytest.raises(vt.InputError, match=f"{name} of timm has a part that is not known here: .*{part}"):
+    with pytest.raises(vt.InputError, match=f"{name} of timm has a part that is not supported: .*{part}"):
         vt.load(folder)
 
 
@@ -45,14 +45,16 @@ def test_an_unknown_architecture_and_unknown_arguments(tiny: Any, tmp_path: Path
     ):
         vt.load(described(tiny(), tmp_path / "a", architecture="vit_basic_patch16_224"))
     args = {"num_heads": 4, "rope_type": "axial"}
-    with pytest.raises(vt.InputError, match=r"rope_type='axial' of config.json's model_args is not known"):
+    with pytest.raises(
+        vt.InputError, match=r"rope_type='axial' of config.json's model_args is not supported"
+    ):
         vt.load(described(tiny(), tmp_path / "b", model_args=args))
 
 
 @pytest.mark.parametrize("pool", ["prr", "map"])
 def test_poolings_that_are_not_those_of_the_weights(pool: str, tiny: Any, tmp_path: Path) -> None:
     folder = described(tiny(), tmp_path / "m", global_pool=pool, model_args={"num_heads": 4})
-    with pytest.raises(vt.InputError, match=f"global_pool='{pool}' is not known here"):
+    with pytest.raises(vt.InputError, match=f"global_pool='{pool}' is not supported"):
         vt.load(folder)
 
 
@@ -81,7 +83,7 @@ def test_a_bare_state_dict_says_what_is_assumed(
     assert "assumed: images of 32x32, a square of patches (or pass stored_image_size=)" in caplog.text
     assert "; mlp=gelu, norm_eps=1e-06, pooling=class (or pass like='timm:NAME'" in caplog.text
     vt.save(tiny(extra_norms=("tokens",), norm_eps=1e-5), tmp_path / "clip.pth", format="timm")
-    with pytest.raises(vt.InputError, match="a CLIP does not tell its activation: pass mlp='gelu' or"):
+    with pytest.raises(vt.InputError, match="a CLIP does not store its activation: pass mlp='gelu' or"):
         vt.load(tmp_path / "clip.pth", heads=4)
     assert vt.load(tmp_path / "clip.pth", heads=4, mlp="gelu").config.norm_eps == 1e-5
 
@@ -166,7 +168,7 @@ def test_every_architecture_that_is_refused(name: str, timm: Any, tmp_path: Path
     }
     torch.save(state, tmp_path / "pytorch_model.bin")
     (tmp_path / "config.json").write_text(json.dumps({"architecture": name}))
-    with pytest.raises(vt.InputError, match=f"{name} of timm has a part that is not known here"):
+    with pytest.raises(vt.InputError, match=f"{name} of timm has a part that is not supported"):
         vt.load(tmp_path)
 
 

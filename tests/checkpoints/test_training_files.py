@@ -256,7 +256,7 @@ def test_files_that_are_something_else(tmp_path: Path) -> None:
     index = tmp_path / "loop" / "model.safetensors.index.json"
     index.parent.mkdir()
     index.write_text(json.dumps({"weight_map": {"a": index.name}}))
-    with pytest.raises(vt.InputError, match=r"points at 'model.safetensors.index.json'"):
+    with pytest.raises(vt.InputError, match=r"points to 'model.safetensors.index.json'"):
         vt.load(index.parent)
 
 

@@ -74,7 +74,7 @@ def test_the_newest_checkpoint_is_opened_and_said(
 
 def test_a_folder_without_checkpoints_says_so(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").mkdir()
-    with pytest.raises(vt.InputError, match="holds no weights"):
+    with pytest.raises(vt.InputError, match="contains no weights"):
         vt.load(tmp_path)
 
 

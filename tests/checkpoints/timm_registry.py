@@ -33,7 +33,7 @@ MODULES = (
     "cait",
 )
 ACTIVATIONS = {"GELU": "gelu", "QuickGELU": "quick_gelu", "GELUTanh": "gelu_tanh", "SiLU": "silu"}
-# By the name of a class of timm: the part of it that is not known here.
+# By the name of a class of timm: the part of it that is not supported.
 UNKNOWN = {
     "Cait": "class attention",
     "VisionTransformerRelPos": "relative positions",
@@ -115,7 +115,7 @@ def forget(*packages: str) -> None:
 
 
 def unknown_part(model: Any) -> str | None:
-    """The part of a model that is not known here; None if there is none."""
+    """The part of a model that is not supported; None if there is none."""
     block = model.blocks[0]
     rope = type(getattr(model, "rope", None)).__name__
     if rope not in ("NoneType", *ROPES):

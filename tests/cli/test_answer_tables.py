@@ -106,7 +106,7 @@ def test_a_threshold_names_all_labels_that_reach_it(several, photos, tmp_path):
 def test_each_label_may_have_a_threshold_of_its_own(several, photos, tmp_path, command):
     (answer,) = vt.predict(several, photos / "a.png", threshold={"cat": 0.99, "owl": 0.001}, progress=False)
     assert answer.labels == ("dog", "owl")
-    with pytest.raises(InputError, match="'cow', which is not a label here: did you mean 'owl'"):
+    with pytest.raises(InputError, match="'cow', which is not a label: did you mean 'owl'"):
         vt.predict(several, photos / "a.png", threshold={"cow": 0.1}, progress=False)
     with pytest.raises(InputError, match="no thresholds were chosen for ViT"):
         vt.predict(several, photos / "a.png", threshold="best", progress=False)
@@ -142,7 +142,7 @@ def test_what_cannot_be_had(several, photos, tmp_path):
     taken.write_text("mine")
     for options, sentence in (
         ({"out": tmp_path / "answers.txt"}, r"written as \.csv, \.jsonl or \.parquet"),
-        ({"out": taken}, "nothing is overwritten"),
+        ({"out": taken}, "is not overwritten"),
         ({"out": taken / "answers.csv"}, "taken.csv is a file, not a folder"),
         ({"threshold": 2}, "`threshold` 2 is not a probability"),
     ):

@@ -77,7 +77,7 @@ def test_a_run_is_calibrated_again(run, command, workplace):
     assert told["temperature"] == pytest.approx(before, rel=1e-3)
     assert vt.load(out).temperature == told["temperature"]
     assert vt.load(run).temperature == before
-    assert "nothing is overwritten" in command("calibrate", run, "--out", out).err
+    assert "is not overwritten" in command("calibrate", run, "--out", out).err
     done = command("calibrate", run)
     assert (
         "validation set, and training images as far as they agree\nexpected calibration error there:"
@@ -98,7 +98,7 @@ def test_what_is_calibrated_in_its_place(run, command, monkeypatch):
     for elsewhere in (shards, "hf:me/x", shards.with_suffix(".json")):
         refused = command("calibrate", elsewhere, "digits")
         assert refused.code == 2
-        assert f"{elsewhere} cannot be changed in its place: name a folder for the model" in refused.err
+        assert f"{elsewhere} cannot be changed in place: name a folder for the model" in refused.err
     assert sorted(shards.iterdir()) == names
 
 
@@ -139,7 +139,7 @@ def test_calibration_can_be_left_out(command, workplace):
 def test_a_checkpoint_is_not_changed_in_its_place(command, workplace):
     refused = command("calibrate", "ViT-Ti/16", "digits")
     assert refused.code == 2
-    with pytest.raises(vt.InputError, match="a ViT is stored nowhere"):
+    with pytest.raises(vt.InputError, match="the ViT is not saved"):
         vt.calibrate(vt.create("ViT-Ti/16", image_size=32))
 
 

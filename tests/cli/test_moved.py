@@ -65,7 +65,7 @@ def test_a_run_is_copied_with_its_data_or_moved_alone(run, home, command, tmp_pa
     assert resumed.code == 0, resumed.err
     found = command("evaluate", run)
     assert (found.code, found.out) == (2, "")
-    assert re.search("the data of .*one are not at .*photos any more: name where they are", found.err)
+    assert re.search("the data of .*one is no longer at .*photos: name where it is", found.err)
     for words in (("train", "--resume", run, "--epochs", "2"), ("doctor", run)):
         found = command(*words)
         assert found.code == 2
@@ -125,7 +125,7 @@ def test_data_that_moved_are_named_once(run, home, command):
         assert command("evaluate", run, "--json").code == 0
     finally:
         shutil.move(home / "elsewhere", home / "photos")
-    assert "--data goes with --resume" in command("train", "photos", "--data", "photos").err
+    assert "--data is for --resume" in command("train", "photos", "--data", "photos").err
 
 
 def test_a_thin_image_does_not_fill_the_page(tmp_path):
@@ -165,7 +165,7 @@ def test_the_page_of_data_check_and_its_actions(home, command, tmp_path):
     assert parts["b/copy.png"] == parts["a/broken.png"] == "excluded"
     assert command("doctor", tmp_path / "r").out.count("new since") == 0
     for words, sentence in (
-        (("--report", "x.txt"), "let it end with .html"),
+        (("--report", "x.txt"), "end it in .html"),
         (("--language", "ko"), "add --report"),
         (("--report", "x.html", "--task", "segmentation"), "not for --task segmentation"),
     ):

@@ -15,10 +15,10 @@ SOURCE = Path(vt.__file__).parent
 
 def test_a_sentence_has_the_words_of_whoever_reads_it(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     vt.save(vt.create("ViT-Ti/16", image_size=32, depth=1, num_classes=2), tmp_path / "m")
-    with pytest.raises(vt.InputError, match=r"^`top` 0 names no label"):
+    with pytest.raises(vt.InputError, match=r"^`top` 0 gives no label"):
         vt.predict(tmp_path / "m", "photo.jpg", top=0)
     assert run(["predict", str(tmp_path / "m"), "photo.jpg", "--top", "0"]) == 2
-    assert capsys.readouterr().err == "vitreous: --top 0 names no label: use 1 or more\n"
+    assert capsys.readouterr().err == "vitreous: --top 0 gives no label: use 1 or more\n"
 
 
 def test_every_parameter_has_its_option(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,7 +104,7 @@ def test_what_another_process_writes_meanwhile_stays(line, command, workplace, t
             continue
         done = command(*LINES[line].format(tmp_path / name).split())
         assert done.code == 2, (name, done.out)
-        refused.append("was written by another process meanwhile" in done.err)
+        refused.append("another process has written" in done.err)
         assert contents(tmp_path) == before, name
     assert any(refused)
     assert not [path for path in tmp_path.iterdir() if path.name.endswith(".tmp")]
@@ -116,7 +116,7 @@ def test_of_two_trainings_one_makes_the_run(tmp_path, monkeypatch):
     Run.create(tmp_path / "run", config)
     before = contents(tmp_path)
     monkeypatch.setattr("vitreous.training.run.check_free", lambda *_: None)
-    with pytest.raises(InputError, match="was written by another process meanwhile"):
+    with pytest.raises(InputError, match="another process has written"):
         Run.create(tmp_path / "run", config)
     assert contents(tmp_path) == before
 

@@ -83,13 +83,13 @@ def test_a_stopped_run_says_how_it_goes_on(words: tuple[str, ...], command: Call
     code, out, err = command(*("runs/stopped" if word == "RUN" else word for word in words))
     assert (code, out) == (2, "")
     assert err == (
-        "vitreous: runs/stopped was stopped at step 65 and has no model yet: go on with vitreous train "
+        "vitreous: runs/stopped was stopped at step 65 and has no model yet: resume it with vitreous train "
         "--resume runs/stopped\n"
     )
 
 
 def test_python_says_the_same_of_a_stopped_run(workplace: Path) -> None:
     with pytest.raises(
-        vt.InputError, match="was stopped at step 65 and has no model yet: go on with vitreous"
+        vt.InputError, match="was stopped at step 65 and has no model yet: resume it with vitreous"
     ):
         vt.load(workplace / "runs" / "stopped")

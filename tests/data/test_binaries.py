@@ -93,10 +93,10 @@ def test_mnist_mistakes(tmp_path):
     with pytest.raises(InputError, match="no train-images-idx3-ubyte"):
         open_data(f"mnist:{tmp_path}", DataConfig())
     (tmp_path / "train-images-idx3-ubyte.gz").write_bytes(gzip.compress(b"abc" * 99)[:-9])
-    with pytest.raises(InputError, match="is not a whole gzip"):
+    with pytest.raises(InputError, match="is not a complete gzip"):
         open_data(f"mnist:{tmp_path}", DataConfig())
     (tmp_path / "train-images-idx3-ubyte").write_bytes(idx(np.zeros((2, 28, 28), np.uint8))[:-1])
     with pytest.raises(InputError, match="truncated"):
         open_data(f"mnist:{tmp_path}", DataConfig())
-    with pytest.raises(InputError, match="a name is empty"):
+    with pytest.raises(InputError, match="a path is empty"):
         open_data("mnist:", DataConfig())

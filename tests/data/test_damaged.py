@@ -205,7 +205,7 @@ def test_a_file_of_many_images_is_no_image(tmp_path, name):
     (tmp_path / name).write_bytes(b"path,label\n")
     with pytest.raises(
         InputError,
-        match=rf"{name} is a file of many images, or of their names, not an image: add `out` FOLDER",
+        match=rf"{name} is a file with many images, or with their names, not an image: add `out` FOLDER",
     ):
         image_list(tmp_path / name)
 

@@ -103,7 +103,7 @@ def test_an_unknown_form_lists_the_forms(tmp_path):
     with pytest.raises(InputError, match=r"there is no nothing: DATA is digits; a folder"):
         open_data("nothing", DataConfig())
     (tmp_path / "x.doc").write_text("")
-    with pytest.raises(InputError, match="no known form"):
+    with pytest.raises(InputError, match="not a known kind of file"):
         open_data(str(tmp_path / "x.doc"), DataConfig())
     with pytest.raises(InputError, match="did you mean cifar10"):
         open_data("cifar-10:somewhere", DataConfig())
@@ -150,9 +150,9 @@ def test_a_class_named_train_is_a_class(tmp_path, make):
 @pytest.mark.parametrize(
     ("parts", "sentence"),
     [
-        (("train", "val", "valid_set"), "two folders for one part, val/ and valid_set/"),
-        (("train", "val", "eval"), "eval/ and val/: keep one there; rename one to test/"),
-        (("train", "val", "eval", "test"), "eval/ and val/: keep one there$"),
+        (("train", "val", "valid_set"), "two folders for the same split, val/ and valid_set/"),
+        (("train", "val", "eval"), "eval/ and val/: keep one; rename one to test/"),
+        (("train", "val", "eval", "test"), "eval/ and val/: keep one$"),
         (("val", "Test"), "but no train/"),
         (("2023", "2024"), r"2023, 2024 all hold folders cat, dog: set data\.form\.nested=inner"),
     ],

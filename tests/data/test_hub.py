@@ -57,7 +57,7 @@ def test_a_folder_without_tables_is_not_searched(tmp_path, monkeypatch):
     (tmp_path / "images" / "cat").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "images" / "cat")  # the folders of the machine may hold tables
     for spec in (f"hf:{tmp_path}", f"hf:{tmp_path / 'images'}", "hf:../.."):
-        with pytest.raises(InputError, match="for a folder of images leave out hf:"):
+        with pytest.raises(InputError, match="for a folder of images, leave out hf:"):
             open_data(spec, DataConfig())
 
 

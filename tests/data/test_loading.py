@@ -352,5 +352,5 @@ def test_a_worker_process_that_is_killed_is_one_sentence(train):
     next(batches)
     for process in processes.loader.worker_processes._processes.values():
         os.kill(process.pid, signal.SIGKILL)
-    with pytest.raises(InputError, match="a worker process that reads data ended"):
+    with pytest.raises(InputError, match="a worker process that reads data died"):
         list(batches) + list(processes.epoch(1))

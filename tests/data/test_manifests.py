@@ -106,7 +106,7 @@ def captions(count):
 def test_captions_are_not_classes(photos, wanted):
     texts = (captions(wanted) * 2)[:40]
     rows = [ROWS[0], *((f"cat/{i % 10}.jpg", text) for i, text in enumerate(texts))]
-    with pytest.raises(InputError, match=rf"{wanted} different texts .* of 40 images.*write classes"):
+    with pytest.raises(InputError, match=rf"{wanted} different texts .* of 40 images.*use classes"):
         open_data(write(photos / "list.csv", rows), DataConfig())
 
 
@@ -161,7 +161,7 @@ def test_soft_labels(photos):
         ([("path", "label")], "lists no image"),
         (
             [("path", "label"), ("a.jpg", "cat"), ("b.jpg",)],
-            "line 3 has 1 fields and not 2: add those that are missing",
+            "line 3 has 1 fields instead of 2: add those that are missing",
         ),
         ([("path", "label"), ("a.jpg", "cat:2"), ("b.jpg", "dog:0.5")], "outside 0 ... 1"),
         ([("path", "label", "split"), ("a", "x", "train"), ("b", "y", "tarin")], "split 'tarin'"),
@@ -188,7 +188,7 @@ def test_images_of_which_none_can_be_read_say_why(tmp_path):
     for name in ("a", "b"):
         (tmp_path / f"{name}.jpg").write_bytes(b"no image")
     rows = [("path", "label"), ("a.jpg", "cat"), ("b.jpg", "dog")]
-    with pytest.raises(InputError, match=r"not one of 2 images .*\.jpg \(no image of a known format\)"):
+    with pytest.raises(InputError, match=r"none of the 2 images .*\.jpg \(no image of a known format\)"):
         open_data(write(tmp_path / "list.csv", rows), DataConfig(test_fraction=0.5))
 
 

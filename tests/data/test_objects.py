@@ -179,8 +179,8 @@ def test_an_image_that_cannot_be_had_is_counted_as_any_other():
         ((PIXELS, [[1.0], [0.0, 1.0]] * 10), r"rows of \[1, 2\] numbers"),
         ((PIXELS, [[2.0, 0.0]] * 20), "outside 0 ... 1"),
         ((PIXELS, ["a", ["b"]] * 10), "one label for some images and several"),
-        ({"test": FORMS["arrays"]}, "no part 'train'"),
-        ({"train": FORMS["arrays"], "extra": FORMS["arrays"]}, "a part 'extra'"),
+        ({"test": FORMS["arrays"]}, "no split 'train'"),
+        ({"train": FORMS["arrays"], "extra": FORMS["arrays"]}, "a split 'extra'"),
     ],
 )
 def test_each_mistake_has_its_sentence(data, sentence):

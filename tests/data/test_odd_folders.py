@@ -159,12 +159,12 @@ def test_a_run_that_ended_before_its_configuration_may_begin_again(photos, tmp_p
     settings = {**small, "model.stem.kind": "patch"}
     vt.train(photos, out=out, epochs=1, image_size=16, batch_size=8, settings=settings, progress=False)
     assert len((out / SPLIT).read_text().splitlines()) == 21
-    with pytest.raises(InputError, match="exists already"):
+    with pytest.raises(InputError, match="already exists"):
         vt.train(photos, out=out, epochs=1, image_size=16, settings=settings, progress=False)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / SPLIT).write_text("path,label,part,digest\n")
     (tmp_path / "other" / "notes.txt").write_text("mine")
-    with pytest.raises(InputError, match="exists already"):
+    with pytest.raises(InputError, match="already exists"):
         vt.train(photos, out=tmp_path / "other", epochs=1, image_size=16, settings=settings, progress=False)
 
 
@@ -185,5 +185,5 @@ def test_labels_of_hugging_face_that_do_not_begin_at_0_keep_their_meaning(tmp_pa
     file.write_text(json.dumps(described))
     assert vt.load(tmp_path).labels == ["LABEL_0", "cat", "dog"]
     file.write_text(json.dumps({**described, "problem_type": "regression"}))
-    with pytest.raises(InputError, match="predicts 3 numbers for each image, and here a regression has one"):
+    with pytest.raises(InputError, match="predicts 3 numbers for each image, but regression here has one"):
         vt.predict(tmp_path, np.zeros((16, 16, 3), dtype=np.uint8))

@@ -160,7 +160,7 @@ def test_a_page_that_is_not_of_such_a_report_is_not_replaced(tmp_path, make, cap
     command = ["data", "check", str(tmp_path), "--report", str(page)]
     page.write_text("<h1>mine</h1>")
     assert run(command) == 2
-    assert f"would replace {page}, which is not the page of such a report" in capsys.readouterr().err
+    assert f"would replace {page}, which is not such a report" in capsys.readouterr().err
     assert page.read_text() == "<h1>mine</h1>"
     assert not (tmp_path / "index.csv").exists()
     page.unlink()
@@ -179,7 +179,7 @@ def test_a_manifest_of_texts_is_told_from_classes(tmp_path, make):
     rows = [f"{path},text {number}\n" for number, path in enumerate(paths)]
     (tmp_path / "m.csv").write_text("path,label\n" + "".join(rows))
     findings = found(tmp_path / "m.csv")
-    assert "if the labels are texts, they are not classes" in findings["own labels"].fix
+    assert "if the labels are free text, they are not classes" in findings["own labels"].fix
     assert "few" not in findings
     rows = [f"{path},{path[:3]}\n" for path in paths[5:15]]
     (tmp_path / "m.csv").write_text("path,label\n" + "".join(rows))
@@ -262,7 +262,7 @@ def test_packing_twice_gives_the_same_bytes(photos, tmp_path):
 
 
 def test_nothing_is_written_over(photos, tmp_path):
-    with pytest.raises(InputError, match="exists already"):
+    with pytest.raises(InputError, match="already exists"):
         pack(open_data(str(photos), DataConfig()), photos, Packing())
 
 

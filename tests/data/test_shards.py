@@ -102,7 +102,7 @@ def test_the_image_of_a_sample_has_the_plain_name(tmp_path, make_jpeg):
 @pytest.mark.parametrize("names", [("0.jpg", "0.png"), ("0.left.jpg", "0.right.jpg")])
 def test_two_images_of_one_sample_are_refused(tmp_path, make_jpeg, names):
     write(tmp_path / "a-0.tar", [*((name, make_jpeg(0)) for name in names), ("0.cls", b"0")])
-    with pytest.raises(InputError, match=f"two images of one sample, {names[0]} and {names[1]}"):
+    with pytest.raises(InputError, match=f"two images in one sample, {names[0]} and {names[1]}"):
         open_data(str(tmp_path / "a-0.tar"), DataConfig())
 
 

@@ -223,7 +223,7 @@ def test_a_damaged_split_csv_is_one_sentence(recorded):
     with pytest.raises(InputError, match=r"cannot read .*none\.csv"):
         again(photos, "none.csv")
     file.write_text("path,label,part,digest\nelsewhere.jpg,cat,train,\n")
-    with pytest.raises(InputError, match="are these the run's own"):
+    with pytest.raises(InputError, match="is it this run's data"):
         again(photos, file)
 
 
@@ -305,7 +305,7 @@ def test_groups_of_a_manifest_are_a_column(patients):
         ("scans", "patient", r"not a column, and matches nothing in the name '(ill|well)/p\d+_0\.jpg'"),
         ("scans", "(", "is not a pattern: missing"),
         ("scans", "jpg", "puts all images into one group"),
-        ("digits", "digit", "digits has parts of its own, so data.split.group_by='digit' has no effect"),
+        ("digits", "digit", "digits comes already split, so data.split.group_by='digit' has no effect"),
     ],
 )
 def test_groups_that_cannot_be(patients, source, pattern, sentence):

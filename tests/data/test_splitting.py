@@ -74,7 +74,7 @@ def test_times_of_files_and_cameras(tmp_path, make):
         os.utime(path, (0, 1e9 + 1000 * int(path.stem)))
     newest = {f"{kind}/{number}.jpg" for kind in ("cat", "dog") for number in (8, 9)}
     assert parts_of(photos, split=SplitByTime(time="file"))["test"] == newest
-    with pytest.raises(InputError, match="0 of 20 images say in their EXIF data when they were taken"):
+    with pytest.raises(InputError, match="0 of 20 images have a time in their EXIF data"):
         parts_of(photos, split=SplitByTime())
     with pytest.raises(InputError, match=r"data\.split\.time='day' is not a column"):
         parts_of(photos, split=SplitByTime(time="day"))
@@ -127,7 +127,7 @@ def test_excluded_images_are_in_no_part_and_stay_out(tmp_path, make):
 
 def test_exclusions_that_cannot_be(tmp_path, make):
     photos, file = make(tmp_path / "photos"), tmp_path / "findings.csv"
-    with pytest.raises(InputError, match="give a CSV with the column path"):
+    with pytest.raises(InputError, match="give a CSV file with a column path"):
         parts_of(photos, split=SplitByName(exclude=str(file)))
     table(file, [["name"], ["cat/0.jpg"]])
     with pytest.raises(InputError, match="has no column path"):
@@ -136,7 +136,7 @@ def test_exclusions_that_cannot_be(tmp_path, make):
     with pytest.raises(InputError, match="none of the 1 images to exclude"):
         parts_of(photos, split=SplitByName(exclude=str(file)))
     table(file, [["path"], *[[str(path.relative_to(photos))] for path in photos.glob("*/*")]])
-    with pytest.raises(InputError, match="excludes every image"):
+    with pytest.raises(InputError, match="excludes every training image"):
         parts_of(photos, split=SplitByName(exclude=str(file)))
 
 

@@ -102,7 +102,7 @@ def test_a_value_that_is_neither_0_nor_1_is_named(photos):
     with pytest.raises(InputError, match="no column 'label'"):
         open_data(str(table), DataConfig())
     settings = {"data.form.label_column": "cat,dog"}
-    with pytest.raises(InputError, match=r"line 5 of .* has '-1' in the column 'cat' of a class"):
+    with pytest.raises(InputError, match=r"line 5 of .* has '-1' in the column of class 'cat'"):
         vt.check_data(table, settings=settings)
 
 

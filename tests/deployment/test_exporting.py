@@ -106,7 +106,7 @@ def test_torch_programs_in_int8(tmp_path: Path) -> None:
             difference = (program.module()(images)[0] - model(images)).abs().max()
         assert 0 < difference < 0.03 * model(images).abs().max()
     assert 0 < written.max_abs_difference < 0.5
-    with pytest.raises(InputError, match="int8 is of linear layers, and the model has none"):
+    with pytest.raises(InputError, match="int8 is for linear layers, but the model has none"):
         export(model_of("BiT"), tmp_path / "bit.pt2", precision="int8")
     with pytest.raises(
         InputError, match="`data` calibrates a lower precision, and has no effect on torch in int8"
@@ -139,7 +139,7 @@ def test_the_command_replaces_nothing(name: str, tmp_path: Path, capsys: pytest.
     taken.parent.mkdir(exist_ok=True)
     taken.write_text("mine")
     assert run(["export", str(tmp_path / "mine"), "--out", str(tmp_path / name)]) == 2
-    assert f"{name} exists already, and nothing is overwritten" in capsys.readouterr().err
+    assert f"{name} already exists, and is not overwritten" in capsys.readouterr().err
     assert taken.read_text() == "mine"
 
 
@@ -225,7 +225,9 @@ def test_what_cannot_be_exported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = model_of("plain")
-    with pytest.raises(InputError, match=r"x.bin: its ending names no format: end it in .onnx \(onnx\) or"):
+    with pytest.raises(
+        InputError, match=r"x.bin: its extension does not name a format: use .onnx \(onnx\) or"
+    ):
         export(model, tmp_path / "x.bin")
     with pytest.raises(InputError, match=r"a file of format onnx ends in \.onnx"):
         export(model, tmp_path / "x.pt2", "onnx")
@@ -238,7 +240,7 @@ def test_what_cannot_be_exported(
     with pytest.raises(InputError, match="cannot write"):
         export(model, tmp_path / "file" / "x.pt2")
     assert run(["export", "ViT-Ti/16", "--out", str(tmp_path / "x.txt")]) == 2
-    assert "its ending names no format" in capsys.readouterr().err
+    assert "its extension does not name a format" in capsys.readouterr().err
 
 
 def test_nothing_but_an_exported_model_is_replaced(tmp_path: Path) -> None:
@@ -247,7 +249,7 @@ def test_nothing_but_an_exported_model_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "photos" / "one.jpg").write_text("mine")
     (tmp_path / "x.pt2").mkdir()
     for path, format in (("photos/one.jpg", "onnx"), ("x.pt2", None)):
-        with pytest.raises(InputError, match=r"exists, and is not an exported model|ends in"):
+        with pytest.raises(InputError, match=r"exists, but is not an exported model|ends in"):
             export(model, tmp_path / path, format)
     assert (tmp_path / "photos" / "one.jpg").read_text() == "mine"
     again, holds = tmp_path / "again", frozenset({"graph", "weights"})  # of a format that is a folder

@@ -120,7 +120,7 @@ def test_a_program_with_preprocessing_answers_any_number_of_images(
     monkeypatch.setattr("vitreous.deployment.torchless.MANY", 5)
     assert len(vt.predict(program, photos, precision="fp32", progress=False)) == 9
     assert run(["predict", program, photos, "--threshold", "0.5"]) == 2
-    assert "--threshold, --out and commands but for" in capsys.readouterr().err
+    assert "--threshold, --out and commands other than" in capsys.readouterr().err
 
 
 def test_probabilities_of_large_logits_do_not_overflow(files: dict[str, Path]) -> None:
@@ -225,7 +225,7 @@ def test_numbers_are_those_of_the_model(
     [
         (
             ["predict", "{onnx}", "{image}", "--precision", "bf16"],
-            "computes in the precision it was written in",
+            "runs in the precision it was exported in",
         ),
         (["predict", "{onnx}", "{image}", "--image-size", "32"], "whose image_size is fixed"),
         (["describe", "{pt2}"], "describe needs weights"),
@@ -233,7 +233,7 @@ def test_numbers_are_those_of_the_model(
         (["convert", "{onnx}", "elsewhere"], "convert needs weights"),
         (["export", "{onnx}", "--out", "again.pt2"], "export needs weights"),
         (["predict", "{torn}", "{image}"], "is not a program that can be run"),
-        (["predict", "{foreign}", "{image}"], "does not say what its model is"),
+        (["predict", "{foreign}", "{image}"], "does not describe its model"),
     ],
 )
 def test_what_a_program_cannot_do(

@@ -230,7 +230,7 @@ def test_a_failed_start_leaves_its_place_to_the_corrected_command(
     call(capsys, *begun)
     for setting in wrong:
         assert command([*begun, "--set", setting]) == 2
-        assert "exists already" in capsys.readouterr().err
+        assert "already exists" in capsys.readouterr().err
     assert (out / "model").exists()
 
 

@@ -56,7 +56,7 @@ def test_an_image_that_is_torn_is_named_and_left_out(
 
 def test_nothing_but_torn_images_is_an_error(images: ArrayImages, make_model: Callable[..., ViT]) -> None:
     images.bad = tuple(range(31))  # type: ignore[attr-defined]
-    with pytest.raises(InputError, match=r"not one of 31 images can be read: made\[0\]: torn"):
+    with pytest.raises(InputError, match=r"none of the 31 images can be read: made\[0\]: torn"):
         evaluate(make_model(), images)
 
 

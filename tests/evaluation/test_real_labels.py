@@ -60,8 +60,8 @@ def test_any_of_the_labels_is_right(images: Path, model: Any, tmp_path: Path) ->
     [
         ({"1": [2]}, "is not a list of lists of class numbers"),
         ([[0.5]], "is not a list of lists of class numbers"),
-        ([[7]] * 12, "up to 7, and the model has 3 classes"),
-        ([[1]] * 5, "is none of the 5 images"),
+        ([[7]] * 12, "up to 7, but the model has 3 classes"),
+        ([[1]] * 5, "is not among the 5 images"),
         ([[]] * 11 + [[]], "has no label for any of these images"),
     ],
 )

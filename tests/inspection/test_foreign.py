@@ -207,7 +207,7 @@ def test_the_crop_mode_of_timm_is_that_of_the_module(mode: str, resize: str) -> 
 
 
 def test_preprocessing_is_for_modules_that_have_none() -> None:
-    with pytest.raises(InputError, match="preprocessing is for modules of other libraries"):
+    with pytest.raises(InputError, match="preprocessing= is for modules of other libraries"):
         vt.inspect("ViT-Ti/16", preprocessing=PREPROCESSING)
 
 

@@ -432,7 +432,7 @@ def test_bad_input_is_one_sentence(
 
 def test_nothing_is_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "report.html").write_text("of a training run")
-    with pytest.raises(InputError, match="exists already"):
+    with pytest.raises(InputError, match="already exists"):
         report_of(tmp_path)
     assert (tmp_path / "report.html").read_text() == "of a training run"
 

@@ -201,14 +201,16 @@ def test_images_say_label_prediction_and_confidence(run: Path) -> None:
 
 def test_the_head_compares_the_accuracy(run: Path) -> None:
     page = write_training_report(run, model=model_of(), evaluation=evaluation(7), images=images()).read_text()
-    assert "always answering the most frequent class of the test set gives 33.3%, guessing 33.3%" in page
+    assert (
+        "always predicting the most frequent class of the test set gives 33.3%, and guessing gives 33.3%"
+    ) in page
     assert (
         "Accuracy in training, on augmented images in the last epoch: 80.0%, "
         "2.2 points above the test set." in page
     )
-    assert "no better than always answering the most frequent class" not in page
+    assert "no better than always predicting the most frequent class" not in page
     poor = write_training_report(run, model=model_of(), evaluation=evaluation(4), images=images()).read_text()
-    assert "This model is no better than always answering the most frequent class" in poor
+    assert "This model is no better than always predicting the most frequent class" in poor
 
 
 @pytest.mark.slow
@@ -413,7 +415,7 @@ def test_every_task_has_its_baseline_and_its_gap() -> None:
         names="abc", indices=(0, 1, 2), targets=targets, predictions=targets + 1, failed={}, seconds=1.0
     )
     assert head(numbers, mean_error=0.5) == [
-        "For comparison: always answering the mean of the numbers gives an R2 of 0.",
+        "For comparison: always predicting the mean of the numbers gives an R2 of 0.",
         "Mean absolute error in training, on augmented images in the last epoch: 0.5; on the test set 1.",
     ]
     masks = SegmentationEvaluation(

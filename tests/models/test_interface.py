@@ -100,7 +100,10 @@ def test_preprocessing_is_the_transform_of_a_dataset(model: vt.ViT) -> None:
     ("images", "sentence"),
     [
         ([], "there are no images"),
-        (np.full((8, 8, 3), 2.0), "a floating-point image has values in 0 ... 1, this one in 2 ... 2"),
+        (
+            np.full((8, 8, 3), 2.0),
+            "a floating-point image must have values in 0 ... 1, but this one has 2 ... 2",
+        ),
         (np.full((8, 8), np.nan), "its pixels are not all numbers"),
         (np.zeros((8, 8, 5), np.uint8), "an image has 5 bands, and the model takes 3"),
         (torch.zeros(7, dtype=torch.uint8), r"an image of shape \(7,\) is not"),
@@ -220,7 +223,7 @@ def test_what_is_no_model_no_checkpoint_and_no_tensor_is_an_input_error() -> Non
         undressed(config_of)(5)
     with pytest.raises(InputError, match="a checkpoint is a path, a name, a state dict or a module, not int"):
         undressed(open_checkpoint)(5)
-    with pytest.raises(InputError, match=r"takes a tensor, not ndarray: model\.preprocessing of"):
+    with pytest.raises(InputError, match=r"takes a tensor, not ndarray: model\.preprocessing"):
         check_channels(np.zeros((1, 3, 8, 8)), 3)
 
 

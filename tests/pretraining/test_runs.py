@@ -186,7 +186,7 @@ def test_options_of_data_and_time_are_those_of_train(tmp_path, monkeypatch):
         Image.new("RGB", (16, 16), (20 * number, 0, 0)).save(tmp_path / f"{number}.png")
     (tmp_path / "unwanted.csv").write_text("path\n3.png\n")
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match="`minutes` and `epochs` both say how long"):
+    with pytest.raises(InputError, match="`minutes` and `epochs` both set the length"):
         vt.pretrain(tmp_path, minutes=1, epochs=1)
     how = {"minutes": 2, "strict": True, "group_by": r"\d", "exclude": "unwanted.csv", "deterministic": False}
     source, settings = str(tmp_path), settings_of(how)
@@ -398,7 +398,7 @@ def test_the_teacher_follows_until_the_time_is_up(tmp_path, monkeypatch):
 
     ticks = itertools.count(0.0, 0.25)
     monkeypatch.setattr("vitreous.tasks.fit.Trainer", partial(Trainer, clock=lambda: next(ticks)))
-    with pytest.warns(UserWarning, match="s hold about .* too few to learn much"):
+    with pytest.warns(UserWarning, match="s are enough for only about .* too few to learn much"):
         trained = fit(plan_of_run(run.with_training(length="0.5 minutes"), splits), callbacks=[Shares()])
     assert len(shares) > 8  # of which four were planned
     assert all(found == pytest.approx(wanted) for found, wanted in shares[2:])

@@ -114,5 +114,5 @@ def test_dinos_teacher_goes_on_in_shards_and_without(tmp_path):
 def test_shards_without_processes_are_an_input_error(tmp_path, capsys):
     for name in ("pretrain", "train"):
         assert command([name, "digits", "--shard", "--out", str(tmp_path / name)]) == 2
-        assert "--shard spreads the weights over processes, and there is one" in capsys.readouterr().err
+        assert "--shard spreads the weights over processes, and there is only one" in capsys.readouterr().err
         assert not (tmp_path / name).exists()

@@ -229,7 +229,7 @@ def test_each_process_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch, devi
 def test_the_memory_of_a_model_in_shards_is_not_measured(tmp_path: Path) -> None:
     settings = {"training": {"machine": {"shard": True}}}
     plan = task_named("classification").plan("digits", settings)
-    with pytest.raises(InputError, match="`batch_size` auto measures a whole model"):
+    with pytest.raises(InputError, match="`batch_size` auto needs the whole model"):
         with_run(plan, settings, Place(world=World(0, 2)), out=tmp_path / "run", fit_memory=True)
     assert not (tmp_path / "run").exists()
 

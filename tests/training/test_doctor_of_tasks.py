@@ -200,7 +200,7 @@ def test_a_manifest_of_texts_is_told_from_classes(tmp_path: Path) -> None:
     finding, *others = vt.doctor(str(tmp_path / "list.csv")).findings
     assert {each.kind for each in others} <= {"few"}
     assert finding.kind == "own labels"
-    assert "if the labels are texts, they are not classes" in finding.fix
+    assert "if the labels are free text, they are not classes" in finding.fix
 
 
 def test_images_and_masks_are_told_from_classes(tmp_path: Path) -> None:

@@ -224,7 +224,7 @@ def test_processes_meet_where_none_were_before_them(monkeypatch: pytest.MonkeyPa
 
     names = [*met(0, 1, 2), *met(2, 1, 0)]
     monkeypatch.setattr(distributed, "MEETING", 0.3)
-    with pytest.raises(InputError, match="not all of 3 processes have come"):
+    with pytest.raises(InputError, match="not all of the 3 processes joined"):
         met(1, 0)
     monkeypatch.setattr(distributed, "MEETING", 60.0)
     names += met(1, 2, 0)

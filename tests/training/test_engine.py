@@ -142,10 +142,10 @@ def test_lora_leaves_what_is_frozen(tiny: RunConfig) -> None:
 
 def test_lora_that_changes_nothing_is_an_input_error(tiny: RunConfig) -> None:
     bit = create("BiT-R50x1", image_size=32, num_classes=3, layers=(1,))
-    with pytest.raises(InputError, match="has none that may learn"):
+    with pytest.raises(InputError, match="has none that is trained"):
         add_lora(bit, LoRAConfig(rank=2), seed=0)
     frozen = configure(tiny, {"training": {"lora": {"rank": 2}, "freeze": ["backbone"]}})
-    with pytest.raises(InputError, match="has none that may learn"):
+    with pytest.raises(InputError, match="has none that is trained"):
         starting_model(frozen, [str(n) for n in range(10)])
 
 

@@ -296,7 +296,7 @@ def test_short_memory_is_one_sentence_at_every_stage(tmp_path: Path) -> None:
     assert codes == dict.fromkeys(stages, "2"), said
     for stage, text in said.items():
         (sentence,) = [line for line in text.splitlines() if line.startswith("vitreous: ")]
-        assert "the memory is too small" in sentence, sentence
+        assert "there is not enough memory" in sentence, sentence
         assert "Traceback" not in text, stage
     begun = [stage for stage in stages if (tmp_path / stage / "config.toml").exists()]
     assert {"checkpoint", "validation", "calibration", "evaluation", "report"} <= set(begun)

@@ -112,7 +112,9 @@ def test_a_time_that_is_over_before_the_training_holds_one_step() -> None:
     learner = Learner.begin(nn.Linear(1, 1), TrainingConfig())
     learner.elapsed = 100.0
     budget = TimeBudget(1.0, learner, clock)
-    with pytest.warns(UserWarning, match="60 s hold about 1 steps, .* give --minutes 4 or more"):
+    with pytest.warns(
+        UserWarning, match="60 s are enough for only about 1 steps, .* give --minutes 4 or more"
+    ):
         assert budget.total(500, 10) == 1
     learner.step = 1
     assert budget.total(1, 10) == 1
@@ -247,7 +249,9 @@ def test_several_processes_estimate_again_after_going_back(timed: Any, tmp_path:
 
 
 def test_a_time_that_is_too_short_is_spoken_of_once(timed: Any) -> None:
-    with pytest.warns(UserWarning, match=r"12 s hold about 12 steps, 1.\d epochs: too few") as spoken:
+    with pytest.warns(
+        UserWarning, match=r"12 s are enough for only about 12 steps, 1.\d epochs: too few"
+    ) as spoken:
         timed(0.2, Steps(1.0))
     assert len([each for each in spoken if "minutes" in str(each.message)]) == 1
     with warnings.catch_warnings():

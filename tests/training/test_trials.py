@@ -435,7 +435,7 @@ def test_trials_too_short_to_learn_anything_are_not_begun(
     """Three seconds hold no trial on five folds: what classical methods answer is the model."""
     run = vt.train(draw(tmp_path / "photos", 20), minutes=0.05, offline=True, out=tmp_path / "run")
     said = capsys.readouterr().err
-    assert "nothing is trained: there is no time for short trials" in said
+    assert "nothing is trained: there is no time for the short trials" in said
     assert "from scratch:" not in said
     assert run.evaluation.accuracy > 0.5
     assert not (run.path / "checkpoints").exists(), "no network is built, whose features would take seconds"
@@ -619,7 +619,7 @@ def test_the_first_of_the_table_is_what_answers(tmp_path: Path, capsys: pytest.C
     exported = vt.export(out, out=tmp_path / "model.onnx", progress=False)
     assert exported.max_abs_difference < 1e-4
     assert [each.label for each in vt.predict(tmp_path / "model.onnx", [data / "1" / "3.png"])] == ["1"]
-    with pytest.raises(vt.InputError, match="without a network to begin with"):
+    with pytest.raises(vt.InputError, match="without a network to start from"):
         vt.train(data, init=out, out=tmp_path / "next", progress=False)
     with pytest.raises(vt.InputError, match=r"export RUN --out model\.onnx"):
         vt.save(model, tmp_path / "out.npz", format="google")

@@ -99,7 +99,8 @@ def named_path(model: ModelLike) -> str:
     if not isinstance(path, str | Path):
         kind = type(model).__name__
         raise InputError(
-            f"a model of type {kind} is not served from memory: vitreous.save it, and serve the folder"
+            f"a model of type {kind} cannot be served from memory: save it with vitreous.save, and serve the "
+            "folder"
         )
     return str(path)
 

@@ -97,7 +97,7 @@ def check_classes(
     if page is not None:
         require_packages("matplotlib", extra="train", what=f"data check {Param('report')}")
         if page.suffix.lower() not in (".html", ".htm"):
-            raise InputError(f"{Param('report')} {page} is the name of a page: let it end with .html")
+            raise InputError(f"{Param('report')} {page} names an HTML page: end it in .html")
         check_replaceable(page.with_suffix(".csv"), data, Action._fields, page)
     evidence = collect(splits := opened("data check", data, settings), workers=workers)
     chosen = choose(splits.name, splits.summary, name=None).config  # as `train` does
@@ -123,8 +123,7 @@ def check_replaceable(table: Path, data: object, header: Sequence[str], page: Pa
         mark = re.search(r"<!-- ([0-9a-f]{64}) -->\s*$", written)
         if page.exists() and not mark:
             raise InputError(
-                f"{Param('report')} would replace {page}, which is not the page of such a report: name "
-                "another file"
+                f"{Param('report')} would replace {page}, which is not such a report: name another file"
             )
         if not table.exists():
             return
@@ -133,8 +132,7 @@ def check_replaceable(table: Path, data: object, header: Sequence[str], page: Pa
         isinstance(data, str | Path) and Path(data).resolve() == table.resolve()
     ):
         raise InputError(
-            f"{Param('report')} would replace {table}, which is not the table of such a report: name another "
-            "file"
+            f"{Param('report')} would replace {table}, which no such report wrote: name another file"
         )
     if mark and mark[1] != checksum(table):
         raise InputError(
@@ -158,14 +156,14 @@ def pack_data(data: object, out: str | Path, **options: Unpack[PackOptions]) -> 
     raw, seed, workers = options["raw"], options["seed"], options["workers"]
     if size < 1 or per_shard < 1 or (quality is not None and not 1 <= quality <= 95):
         raise InputError(
-            f"{Param('size')} and {Param('per_shard')} count from 1, and {Param('quality')} goes from 1 to 95"
+            f"{Param('size')} and {Param('per_shard')} are at least 1, and {Param('quality')} is from 1 to 95"
         )
     if seed < 0:
         raise InputError(f"{Param('seed')} {seed} is too low: use 0 or more")
     if raw and quality is not None:
         raise InputError(f"{Param('raw')} writes no JPEGs: leave out {Param('quality')}, or {Param('raw')}")
     if isinstance(data, str | Path) and local_path(data).resolve() in Path(out).resolve().parents:
-        raise InputError(f"{out} is in {data}, where it would be data: name another folder")
+        raise InputError(f"{out} is inside {data}, and would become part of the data: name another folder")
     packing = Packing(size=size, quality=quality or 90, raw=raw, per_shard=per_shard, workers=workers)
     splits = opened("data pack", data, options["settings"], seed)
     return pack(splits, Path(out), packing, strict=options["strict"])

@@ -73,7 +73,7 @@ def calibrate(model: ModelLike, data: object = None, **options: Unpack[Calibrate
 
     Args:
         model: a run, whose model is replaced; or any checkpoint with a head, which is written to `out`.
-        data: images that the model did not learn from and is not evaluated on, in any form that `train`
+        data: images that the model was neither trained nor is evaluated on, in any form that `train`
             takes; by default those that a training fits the temperature on.
         options: of `CalibrateOptions`.
 
@@ -83,14 +83,16 @@ def calibrate(model: ModelLike, data: object = None, **options: Unpack[Calibrate
     path, out = path_of_run(model), options["out"]
     how = computation(options["device"], options["batch_size"], options["workers"])
     if not isinstance(path, str | Path):
-        raise InputError(f"a {type(model).__name__} is stored nowhere: vitreous.save it, and give that path")
+        raise InputError(
+            f"the {type(model).__name__} is not saved: save it with vitreous.save, and give that path"
+        )
     spec, place = str(path), local_path(path)
     folder = Path(out) if out is not None else model_folder(place.parent if place.is_file() else place)
     if out is not None:
         check_free(folder)
     elif task_of(spec) is None or not (folder / "config.json").is_file():
         raise InputError(
-            f"{spec} cannot be changed in its place: name a folder for the model with {Param('out')}"
+            f"{spec} cannot be changed in place: name a folder for the model with {Param('out')}"
         )
     tree = settings_tree(options["settings"], options["config"])
     answerer, held = open_classifier(spec, "probabilities", data, tree)

@@ -111,7 +111,7 @@ def check_features_file(path: Path) -> None:
     """Check that features can be written to `path`. Raises InputError."""
     if path.suffix not in (".npz", ".parquet"):
         raise InputError(
-            f"{path}: features are written as .npz or .parquet, or into a folder, whose name has no extension"
+            f"{path}: features are written as .npz or .parquet, or to a folder (a name without an extension)"
         )
     check_free(path)
     with writing_to(path), folder_for(path.parent):
@@ -168,7 +168,9 @@ def features_of(predictor: Predictor, images: ImageList, progress: bool) -> Embe
                 values.append(found["features"])
             advance(len(names), len(images))
     if not values:
-        raise InputError(f"not one of {len(images)} images can be read: {failed[0].path}: {failed[0].reason}")
+        raise InputError(
+            f"none of the {len(images)} images can be read: {failed[0].path}: {failed[0].reason}"
+        )
     whole = np.full((len(names), values[0].shape[1]), np.nan, np.float32)
     whole[read] = np.concatenate(values)
     return Embeddings(whole, tuple(names), tuple(failed), len(names), damaged=tuple(damaged))
@@ -221,9 +223,8 @@ def data_of_run(model: ModelLike, settings: Settings) -> tuple[str, dict[str, ob
         return "digits", dict(settings)
     if not (task := task_of_run(Path(path))).info.has_classes:
         raise InputError(
-            f"{path} is a run of {Param('task')} {task.name}, whose data have no class for each image: name "
-            "the data "
-            "to probe it on"
+            f"{path} is a run of {Param('task')} {task.name}, whose data has no class for each image: name "
+            "the data to probe it on"
         )
     trained = open_run(Path(path)).config
     assert isinstance(trained, RunConfig)  # as every run with classes

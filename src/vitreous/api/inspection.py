@@ -193,7 +193,7 @@ def attribute(model: ModelLike, images: object, **options: Unpack[AttributeOptio
     opened = viewed(path_of_run(model), options["preprocessing"], changed_fields(options))
     if not isinstance(opened, ViT) or opened.config.num_classes is None:
         raise InputError(
-            f"{model_name(model)} is not a Vision Transformer with classes, which can be attributed"
+            f"{model_name(model)} is not a Vision Transformer with classes, which attribution needs"
         )
     if not isinstance(opened, live.LiveViT):
         opened.to(pick_device(options["device"]))
@@ -259,7 +259,7 @@ def viewed(model: ModelLike, preprocessing: Preprocessing | None, fields: dict[s
 def refuse_preprocessing(preprocessing: Preprocessing | None) -> None:
     if preprocessing is not None:
         raise InputError(
-            "preprocessing is for modules of other libraries: this model has one, which vitreous.load changes"
+            "preprocessing= is for modules of other libraries: this model has its own, set by vitreous.load"
         )
 
 

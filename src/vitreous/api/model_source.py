@@ -45,8 +45,8 @@ def resolve_model(model: ModelLike, **fields: Any) -> Runnable:
             return load(model, **fields)
         if fields:
             raise InputError(
-                f"{next(iter(fields))} does not go with a model that is loaded already: use vitreous.resize, "
-                "or vitreous.load with it"
+                f"{next(iter(fields))} cannot be given with a model that is already loaded: use "
+                "vitreous.resize, or give it to vitreous.load"
             )
         return model
     if not isinstance(model, str | Path):
@@ -74,7 +74,7 @@ def native_aspect(model: ModelLike, patches: int, fields: Mapping[str, object]) 
     `resolve_model`; or it cannot."""
     check_whole("patches", patches)
     if patches < 1:
-        raise InputError(f"{Param('patches')} {patches} leaves nothing of an image: use 1 or more")
+        raise InputError(f"{Param('patches')} {patches} leaves nothing of the image: use 1 or more")
     return aspect.NativeAspect(resolve_model(model, **fields), patches=patches)
 
 

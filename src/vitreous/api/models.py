@@ -127,7 +127,7 @@ def convert(
 
     Args:
         source: a checkpoint of any format, a run, hf:org/name, an https: address, or a model name.
-        destination: a new folder or file, as the format wants it; or hf:owner/name, a repository of the hub.
+        destination: a new folder or file, depending on the format; or hf:owner/name, a repository of the hub.
         options: of `ConvertOptions`.
 
     Raises:

@@ -26,9 +26,7 @@ if TYPE_CHECKING:
 Threshold = int | float | str | Mapping[str, float]
 
 # What means the same in several commands.
-BatchSize = Annotated[
-    int | None, Option("images that are computed together; by default 16 on a CPU, 64 on a GPU")
-]
+BatchSize = Annotated[int | None, Option("images in one batch; by default 16 on a CPU, 64 on a GPU")]
 DataSettings = Annotated[
     "Settings | None",
     Option('settings of the data: {"data.form.label_column": "diagnosis"}', in_shell=ANY_SETTING),
@@ -48,26 +46,27 @@ PageLanguage = Annotated[str | None, Option("language of the page: en or ko; by 
 Patches = Annotated[
     int | None,
     Option(
-        "take each image in its own aspect ratio, as at most so many patches (NaFlex), of a ViT with learned "
-        "positions. By default every image is brought to the one size of the model"
+        "process each image in its own aspect ratio, as at most this many patches (NaFlex); for ViTs with "
+        "learned positions. By default, every image is resized to the size of the model"
     ),
 ]
 Precision = Annotated[
     str,
-    Option("fp32; bf16; auto: bf16 where that is faster and gives the same answers", default="auto"),
+    Option("fp32; bf16; auto: bf16 if it is faster and gives the same answers", default="auto"),
 ]
 FullPrecision = Annotated[
-    str, Option("fp32; bf16; auto: bf16 where that is faster and gives the same answers", default="fp32")
+    str, Option("fp32; bf16; auto: bf16 if it is faster and gives the same answers", default="fp32")
 ]
 Progress = Annotated[bool, Option("show a progress bar on stderr", default=True, in_python=True)]
 OwnPreprocessing = Annotated[
-    "Preprocessing | None", Option("of images, for a module that does not say it", in_python=True)
+    "Preprocessing | None",
+    Option("the preprocessing of images, for a module that does not state it", in_python=True),
 ]
 TestTimeAugmentation = Annotated[
     bool,
     Option(
-        "test-time augmentation: the mean answer to an image, its corners and, if the model was trained with "
-        "them, mirror images; five or ten times the work",
+        "test-time augmentation: average the predictions for an image, its corners and, if the model was "
+        "trained with them, mirror images; five or ten times the work",
         default=False,
     ),
 ]
@@ -79,12 +78,12 @@ class PredictOptions(TypedDict, total=False):
     threshold: Annotated[
         "Threshold | None",
         Option(
-            "name all labels that are as probable as well, `labels`: several where an image can have "
-            'several, or none where the model is unsure. {"cat": 0.3}: of some labels, 0.5 for the others. '
-            '"best": of each label the one with the largest F1 on the validation set',
+            "also return `labels`, all labels with at least this probability: several if an image can have "
+            'several, or none if the model is unsure. {"cat": 0.3}: for some labels, 0.5 for the others. '
+            '"best": for each label, the threshold with the largest F1 on the validation set',
             in_shell="report all labels with at least this probability, several or none: a number; "
-            "LABEL=NUMBER for some, 0.5 for the others; best: for each of several labels the threshold of "
-            "the largest F1 on validation",
+            "LABEL=NUMBER for some, 0.5 for the others; best: for each label of a multi-label model, the "
+            "threshold with the largest F1 on the validation set",
         ),
     ]
     tta: TestTimeAugmentation
@@ -93,7 +92,7 @@ class PredictOptions(TypedDict, total=False):
         Option(
             "where to write the answers: a new .csv, .jsonl or .parquet file, which gets a row for each "
             "image as it is answered; or a folder, which gets a Parquet file for each part of the images, "
-            "and is continued where it has some. Of a task that writes images: the folder for them, by "
+            "and in which an interrupted job is continued. For a task that writes images: their folder, by "
             "default a new one"
         ),
     ]
@@ -113,7 +112,7 @@ class EmbedOptions(TypedDict, total=False):
         str | Path | None,
         Option(
             "the file for the features, .npz or .parquet; or a folder, which gets a Parquet file for each "
-            "part of the images, and is continued where it has some"
+            "part of the images, and in which an interrupted job is continued"
         ),
     ]
     batch_size: BatchSize
@@ -130,13 +129,13 @@ class EmbedOptions(TypedDict, total=False):
 class ProbeOptions(TypedDict, total=False):
     shots: Annotated[
         Sequence[int] | None,
-        Option("numbers of images of each class to learn from; by default 1, 5, 10 and 25"),
+        Option("numbers of training images per class; by default 1, 5, 10 and 25"),
     ]
-    draws: Annotated[int, Option("how often the shots are sampled, for the interval", default=3)]
+    draws: Annotated[int, Option("how often the shots are sampled, for a confidence interval", default=3)]
     batch_size: BatchSize
     image_size: InputSize
     workers: Workers
-    seed: Annotated[int, Option("random seed of the sampled shots", default=0)]
+    seed: Annotated[int, Option("random seed for sampling the shots", default=0)]
     device: Device
     precision: Precision
     settings: Annotated[
@@ -154,9 +153,10 @@ class EvaluateOptions(TypedDict, total=False):
     real_labels: Annotated[
         str | Path | None,
         Option(
-            "a file as real.json of ImageNet ReaL, for the accuracy by labels of which any is right: for "
-            "each validation image, in the order of their names, a list of class numbers; images without "
-            "one are left out"
+            "a file such as real.json of ImageNet ReaL, for the accuracy when any of several labels is "
+            "right: for "
+            "each validation image, in the order of their names, a list of class numbers; images with an "
+            "empty list are left out"
         ),
     ]
     image_size: InputSize
@@ -176,7 +176,7 @@ class EvaluateOptions(TypedDict, total=False):
 
 
 class InspectOptions(TypedDict, total=False):
-    out: Annotated[str | Path | None, Option("the folder to make; by default one in inspection/")]
+    out: Annotated[str | Path | None, Option("the folder to create; by default one in inspection/")]
     label: Annotated[str | None, Option("the class to explain; by default the predicted class of each image")]
     patch: Annotated[
         tuple[int, int] | None,
@@ -192,8 +192,8 @@ class InspectOptions(TypedDict, total=False):
     attributions: Annotated[
         int | None,
         Option(
-            "number of images that every method attributes to patches, with a sanity check by randomized "
-            "weights; by default as many as take about a minute"
+            "number of images for which every method computes attributions, with a sanity check on "
+            "randomized weights; by default as many as take about a minute"
         ),
     ]
     preprocessing: OwnPreprocessing
@@ -208,8 +208,8 @@ class InspectOptions(TypedDict, total=False):
 
 class AttributeOptions(TypedDict, total=False):
     label: Annotated[str | None, Option("the class to explain; by default the predicted class of each image")]
-    steps: Annotated[int, Option("of integrated gradients", default=16)]
-    seed: Annotated[int, Option("of the randomized weights", default=0)]
+    steps: Annotated[int, Option("steps of integrated gradients", default=16)]
+    seed: Annotated[int, Option("random seed of the randomized weights", default=0)]
     preprocessing: OwnPreprocessing
     image_size: InputSize
     device: Device
@@ -222,8 +222,8 @@ class CompareOptions(TypedDict, total=False):
     data: Annotated[
         object,
         Option(
-            "a dataset to compare on, in any form that a training takes; by default the held-out part of "
-            "each run's own"
+            "a dataset to compare on, in any form that `train` takes; by default the held-out part of "
+            "each run's own data"
         ),
     ]
     out: Annotated[str | Path | None, Option("the HTML file; by default a new one in comparisons/")]
@@ -251,11 +251,13 @@ class CalibrateOptions(TypedDict, total=False):
 class ExportOptions(TypedDict, total=False):
     format: Annotated[
         str | None,
-        Option("onnx, torch, safetensors, or that of an add-on, if the name of the file does not say"),
+        Option("onnx, torch, safetensors, or the format of an add-on, if the file's extension does not tell"),
     ]
     precision: Annotated[
         str,
-        Option("fp32, or another that the format has: a wrong one is answered with the list", default="fp32"),
+        Option(
+            "fp32, or another precision of the format: a wrong one is answered with the list", default="fp32"
+        ),
     ]
     data: Annotated[
         object,
@@ -274,13 +276,17 @@ class ExportOptions(TypedDict, total=False):
     config: ConfigFile
     progress: Annotated[
         bool,
-        Option("print on stderr that it has begun, since it takes a while", default=True, in_python=True),
+        Option(
+            "print on stderr that the export has started, since it takes a while",
+            default=True,
+            in_python=True,
+        ),
     ]
 
 
 class DescribeOptions(TypedDict, total=False):
     image_size: InputSize
-    batch_size: Annotated[int, Option("images in a batch, whose memory is computed", default=1)]
+    batch_size: Annotated[int, Option("images in the batch whose memory is computed", default=1)]
     settings: ModelSettings
     config: ConfigFile
 
@@ -289,9 +295,9 @@ class DrawOptions(TypedDict, total=False):
     out: Annotated[str | Path | None, Option("the SVG file to write")]
     theme: Annotated[
         str,
-        Option("light, dark, or auto: that of the page or the system that shows it", default="auto"),
+        Option("light, dark, or auto: that of the page or system that shows the drawing", default="auto"),
     ]
-    language: Annotated[str | None, Option("of the words, en or ko; by default that of the locale")]
+    language: Annotated[str | None, Option("language of the words: en or ko; by default that of the locale")]
     image_size: InputSize
     settings: ModelSettings
     config: ConfigFile
@@ -306,13 +312,13 @@ class ConvertOptions(TypedDict, total=False):
     like: Annotated[
         str | None,
         Option(
-            "a published model that describes a source of weights alone: timm:NAME, hf:org/name or a folder"
+            "a published model that describes a source with only weights: timm:NAME, hf:org/name or a folder"
         ),
     ]
     drop: Annotated[
         Sequence[str],
         Option(
-            "parts that the format cannot hold and that are left out: representation_size, head, norm_eps, "
+            "parts to leave out because the format cannot hold them: representation_size, head, norm_eps, "
             "mlp",
             default=(),
         ),
@@ -326,18 +332,18 @@ class ConvertOptions(TypedDict, total=False):
 class CheckOptions(TypedDict, total=False):
     task: Annotated[
         str,
-        Option("classification, or another whose data have checks", default="classification"),
+        Option("classification, or another task whose data can be checked", default="classification"),
     ]
     workers: Workers
     quarantine: Annotated[
         str | Path | None,
-        Option("a folder to which files that cannot be read are moved, out of a folder of images"),
+        Option("a folder into which unreadable files of a folder of images are moved"),
     ]
     report: Annotated[
         str | Path | None,
         Option(
-            "an HTML page to write, which shows the images that were found; a CSV file of the same name "
-            "lists those that a training should exclude. They replace such a page and such a list alone"
+            "an HTML page that shows the images with problems; a CSV file of the same name "
+            "lists those to exclude from training. Only an earlier report and its list are replaced"
         ),
     ]
     language: PageLanguage
@@ -357,7 +363,7 @@ class PackOptions(TypedDict, total=False):
     workers: Workers
     strict: Annotated[
         bool,
-        Option("stop at an image that cannot be read, instead of leaving it out", default=False),
+        Option("stop at the first image that cannot be read, instead of leaving it out", default=False),
     ]
-    seed: Annotated[int, Option("random seed of the split, where the data has none of its own", default=0)]
+    seed: Annotated[int, Option("random seed of the split, if the data is not split already", default=0)]
     settings: DataSettings

@@ -55,7 +55,7 @@ def predict(model: ModelLike, images: object, **options: Unpack[PredictOptions])
     out, progress = asked.pop("out"), asked.pop("progress")
     if asked["tta"] and asked["patches"] is not None:
         raise InputError(
-            f"{Param('tta')} changes images of one size: leave out {Param('patches')} or {Param('tta')}"
+            f"{Param('tta')} needs images of one size: leave out {Param('patches')} or {Param('tta')}"
         )
     predictor = predictor_for(model, "labels", **asked)
     use, table, folder = predictor.use, None, None

@@ -115,7 +115,7 @@ class Predictor:
         **options: Any,
     ) -> None:
         if output not in OUTPUTS:
-            raise InputError(f"output {output!r} is not known: {nearest(output, OUTPUTS)}")
+            raise InputError(f"unknown output {output!r}: {nearest(output, OUTPUTS)}")
         if output != "labels" and options:
             raise InputError(
                 f"output {output!r} has no option {next(iter(options))}: its options are those of "
@@ -126,7 +126,7 @@ class Predictor:
             raise InputError(f"output {output!r} has no option {unknown[0]}: {why}")
         check_whole("top", top := options.get("top"))
         if top is not None and top < 1:
-            raise InputError(f"{Param('top')} {top} names no label: use 1 or more")
+            raise InputError(f"{Param('top')} {top} gives no label: use 1 or more")
         check_batch_size(batch_size)
         model, self.output = path_of_run(model), output
         if options.get("threshold") is not None:

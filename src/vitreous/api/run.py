@@ -269,7 +269,7 @@ def train_in_processes(
                 stopped.add_note(
                     said(
                         "stopped at step {step}, and the state is saved: resume with vitreous {command} "
-                        "--resume {path}; until then the run can be used as it is",
+                        "--resume {path}; until then, the run can already be used",
                         step=stopped.step,
                         command=command,
                         path=path,
@@ -297,9 +297,8 @@ def check_shard(shard: bool | None) -> None:
     """Raise InputError where there are no processes to shard the weights over."""
     if shard and "TORCHELASTIC_RUN_ID" not in os.environ:
         raise InputError(
-            f"{Param('shard')} spreads the weights over processes, and there is one: begin them with "
-            "torchrun "
-            "--nproc-per-node 2 -m vitreous ..., or leave it out"
+            f"{Param('shard')} spreads the weights over processes, and there is only one: start several with "
+            "torchrun --nproc-per-node 2 -m vitreous ..., or leave it out"
         )
 
 
@@ -307,7 +306,7 @@ def check_length(**lengths: int | float | None) -> None:
     """Raise InputError for two lengths of a training, or a time of nothing. lengths: by their options."""
     given = [Param(name) for name, value in lengths.items() if value is not None]
     if len(given) > 1:
-        raise InputError(f"{given[0]} and {given[1]} both say how long: give one of them")
+        raise InputError(f"{given[0]} and {given[1]} both set the length: give one of them")
     minutes = lengths.get("minutes")
     if minutes is not None and not minutes > 0:
         raise InputError(f"{Param('minutes')} {minutes:g} leaves no time to train: give a number above 0")
@@ -315,7 +314,7 @@ def check_length(**lengths: int | float | None) -> None:
 
 @contextmanager
 def resources(advice: Callable[[], str]) -> Iterator[None]:
-    """Raise InputError where the disk is full, a file may not be used or the memory is too small.
+    """Raise InputError where the disk is full, a file may not be used or there is not enough memory.
 
     Args:
         advice: returns the end of the sentence: what is left, and how to go on.
@@ -328,7 +327,7 @@ def resources(advice: Callable[[], str]) -> Iterator[None]:
         known = isinstance(error, MemoryError) or any(words in str(error) for words in NO_MEMORY)
         if known or free_bytes(torch.device("cpu")) < LEAST_MEMORY:
             raise InputError(
-                f"the memory is too small for this: use {Param('batch_size')} auto, a smaller batch, "
+                f"there is not enough memory: use {Param('batch_size')} auto, a smaller batch, "
                 f"training.machine.checkpointing=true or a smaller model; {advice()}"
             ) from error
         if not isinstance(error, OSError) or error.errno not in (*FULL, *REFUSED):

@@ -148,7 +148,7 @@ class TrainRequest:
         if fixed:
             raise InputError(
                 f"{Param('init')} {self.init} compares candidates, and `{fixed[0]}` names one: leave one of "
-                "them out"
+                "the two out"
             )
         return True
 
@@ -233,6 +233,10 @@ def forecast_of(request: TrainRequest) -> Forecast:
     init, notes = request.init, list[str]()
     if request.is_open():
         init = None if init is None else init.removeprefix(TRY)
-        notes.append(said("candidates are compared first, within the same time: this is the training alone"))
+        notes.append(
+            said(
+                "candidates are compared first, within the same time: this estimate is for the training only"
+            )
+        )
     plan = request.task.plan(request.source, request.settings, recipe=request.recipe, init=init)
     return forecast(plan, Place(pick_device(request.device)), tuple(notes))

@@ -51,7 +51,7 @@ class Statements(Mapping[str, Any]):
         something else."""
         part = self.get(name) or {}
         if not isinstance(part, Mapping):
-            raise InputError(f"{self.where}: {name}={part!r:.60} of its description is not an object")
+            raise InputError(f"{self.where}: {name}={part!r:.60} in its description is not an object")
         return Statements(part, self.where)
 
 

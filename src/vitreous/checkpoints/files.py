@@ -133,7 +133,7 @@ def first_module(folder: Path) -> Path:
     except (ValueError, LookupError, TypeError, RecursionError):
         known = False
     if not known:
-        raise InputError(f"{listed} is not understood: it has no list of modules with a path")
+        raise InputError(f"{listed} is not valid: it has no list of modules with a path")
     return found if found.is_dir() else folder
 
 
@@ -149,7 +149,7 @@ def weights_of_folder(folder: Path) -> Path:
     if kind := what_is_this(Evidence(files=names)):
         raise InputError(f"{folder} holds {kind}")
     what = f"several files of weights ({', '.join(path.name for path in found)})" if found else "no weights"
-    raise InputError(f"{folder} holds {what}: give the path of one file")
+    raise InputError(f"{folder} contains {what}: give the path of one file")
 
 
 # Where training code puts the weights among the rest of its state, the likelier first: averages of them, then
@@ -170,7 +170,7 @@ def likelihood(name: str) -> int:
 
 def read_weights(path: Path) -> Contents:
     """The state dicts of a file, whose kind its first bytes tell and not its name. Raises InputError: it is
-    not a checkpoint, or one that is not known here."""
+    not a checkpoint, or one that is not supported."""
     if path.exists() and not path.is_file():
         raise InputError(f"cannot read {path}: it is not a regular file")
     if path.name.endswith(".index.json"):
@@ -189,19 +189,17 @@ def read_weights(path: Path) -> Contents:
     if start[:2] == b"PK" or start[:1] == b"\x80":
         return read_torch(path)
     if start[4:8] == b"TFL3":
-        raise InputError(f"{path} is a program of TensorFlow Lite: give the model that it was made from")
+        raise InputError(f"{path} is a TensorFlow Lite program: give the model that it was converted from")
     if path.suffix == ".bin" and path.with_suffix(".xml").is_file():
         raise InputError(f"{path} holds the weights of {OPENVINO}")
     evidence = Evidence(name=path.name, start=start)
     if kind := what_is_this(evidence):
         raise InputError(f"{path} is {kind}")
     if re.match(rb"[\x81-\x8f][\xa1-\xbf]", start):  # a mapping whose first key is a short text
-        raise InputError(f"{path} is a file of msgpack, as Flax writes its weights: {IN_PYTORCH}")
+        raise InputError(f"{path} is a msgpack file, as Flax writes them: {IN_PYTORCH}")
     if tarfile.is_tarfile(path):
         raise InputError(f"{path} is a tar archive: unpack it, and give the file of weights in it")
-    raise InputError(
-        f"{path} is not a checkpoint that is known here: not a .safetensors, .npz or PyTorch file"
-    )
+    raise InputError(f"{path} is not a known kind of checkpoint: not a .safetensors, .npz or PyTorch file")
 
 
 def read_shards(index: Path) -> Tensors:
@@ -212,7 +210,7 @@ def read_shards(index: Path) -> Tensors:
     shards: dict[str, Tensors] = {}
     for name in sorted(set(places.values())):
         if Path(name).name != name or name in ("", ".", "..") or name.endswith(".index.json"):
-            raise InputError(f"{index} points at {name!r}: a shard must be in the folder of its index")
+            raise InputError(f"{index} points to {name!r}: a shard must be in the folder of its index")
         shards[name] = next(iter(read_weights(index.with_name(name)).parts.values()))
     for tensor, name in places.items():
         if tensor not in shards[name]:
@@ -224,7 +222,7 @@ def read_small(path: Path) -> bytes:
     """The bytes of a file that describes a model."""
     try:
         if path.stat().st_size > LARGEST_HEADER:
-            raise InputError(f"{path} is far larger than any description of a model: it is refused")
+            raise InputError(f"{path} is far too large for a description of a model: refused")
         return read_regular(path)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None

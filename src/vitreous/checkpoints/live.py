@@ -39,7 +39,7 @@ def open_module(module: nn.Module) -> File:
     package, or has no weights."""
     name = f"the {type(module).__name__}"
     if type(module).__module__.startswith("vitreous."):
-        raise InputError(f"this {type(module).__name__} is a model of vitreous already: use it as it is")
+        raise InputError(f"this {type(module).__name__} is already a model of vitreous: use it directly")
     save = getattr(module, "save_pretrained", None)
     if save is not None and hasattr(module, "config"):
         with tempfile.TemporaryDirectory() as folder:  # its files have other names than its memory
@@ -206,16 +206,16 @@ def check_outputs(module: nn.Module, model: nn.Module) -> None:
     if ours.is_meta:
         return
     share = TOLERANCE if {ours.dtype, theirs.dtype} == {torch.float32} else 0.05
-    unknown = f"the {type(module).__name__} has a part that is not known here: its"
+    unknown = f"the {type(module).__name__} has a part that is not supported: its"
     with modes_restored(module):
         module.eval()
         for name, several, other in outputs_of_both(module, model, ours, theirs):
             fitting = [each for each in several if each.shape == other.shape]
             if not fitting:
                 raise InputError(
-                    f"{unknown} outputs ({name}) have shape {tuple(other.shape)}, those of the model that "
-                    f"was made from it {tuple(several[0].shape)}; if that is its head, give the encoder "
-                    "inside it, or put nn.Identity() in the place of the head"
+                    f"{unknown} outputs ({name}) have shape {tuple(other.shape)}, those of the model "
+                    f"made from it {tuple(several[0].shape)}; if that is its head, give the encoder "
+                    "inside it, or replace the head with nn.Identity()"
                 )
             wanted = other.float().cpu()
             difference = min((each.float().cpu() - wanted).abs().max().item() for each in fitting)
@@ -244,8 +244,8 @@ def outputs_of_both(module: object, model: nn.Module, ours: Tensor, theirs: Tens
     except Exception as error:  # of code that is not ours, which may raise anything
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(
-            f"the {type(module).__name__} does not take images of shape {tuple(images.shape)}, for which the "
-            f"model that was made from it is: {reason}"
+            f"the {type(module).__name__} does not take images of shape {tuple(images.shape)}, which the "
+            f"model made from it takes: {reason}"
         ) from None
     images = images.to(ours)
     answer, features = model(images), model.features(images)

@@ -112,7 +112,9 @@ def configuration(
 def check_place(device: Device, dtype: Dtype) -> None:
     """Raise an InputError where weights cannot be on a device, or of a type."""
     if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
-        raise InputError(f"dtype={dtype!r} is not a floating-point type of torch: pass torch.bfloat16, say")
+        raise InputError(
+            f"dtype={dtype!r} is not a floating-point type of torch: pass torch.bfloat16, for example"
+        )
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
@@ -126,7 +128,7 @@ def load_image_model(source: Checkpoint, **options: Any) -> Model:
     model = load(source, **options)
     if not isinstance(model, Model):
         raise InputError(
-            f"{source} holds a {type(model).__name__}: here, a model that sees images alone is needed"
+            f"{source} holds a {type(model).__name__}: a model that takes only images is needed here"
         )
     return model
 
@@ -154,7 +156,7 @@ def open_checkpoint(source: Checkpoint, like: str | None = None) -> File:
 
 def open_file(place: Place) -> File:
     """Open the checkpoint at a place: a file, a folder, a run, or the output of a training program. Raises
-    InputError: nothing is there, or it is not a checkpoint that is known."""
+    InputError: nothing is there, or it is not a known kind of checkpoint."""
     path = local_copy(place)
     if (path / "config.toml").is_file():
         from vitreous.checkpoints.runs import check_finished
@@ -249,7 +251,7 @@ def build(spec: Spec, device: Device = None, dtype: Dtype = None) -> Any:
     depth, found = getattr(config, "depth", 0), spec.source.tensors
     if depth > len(found) and not any(found.shape(name)[:1] == (depth,) for name in found):
         raise InputError(
-            f"{where}: missing weights: there are {len(found)}, and its description says {depth} layers"
+            f"{where}: missing weights: there are {len(found)}, but its description says {depth} layers"
         )
     if spec.labels is not None and classes is not None and len(spec.labels) != classes:
         log.warning(

@@ -125,7 +125,7 @@ class StoredArray:
             numbers = np.frombuffer(content, kind.dtype).reshape(shape, order="F" if fortran else "C")
             return torch.from_numpy(numbers.astype(numbers.dtype.newbyteorder("=")))
         except (TypeError, ValueError):
-            raise InputError("a NumPy array in the file is damaged, or not of plain numbers") from None
+            raise InputError("a NumPy array in the file is damaged, or does not hold plain numbers") from None
 
 
 class StoredModule:

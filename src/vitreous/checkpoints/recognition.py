@@ -255,7 +255,7 @@ def most_probable(file: File, found: Sequence[Found]) -> Found:
         everything = [*file.parts, *all_names(file)]
         if not any(SELF_DISTILLATION.search(name) for name in everything):
             raise InputError(
-                f"{file.where} holds a student and a teacher, and does not tell which is meant: pass "
+                f"{file.where} holds a student and a teacher, and does not say which one to load: pass "
                 f"key={student.rstrip('.')!r} for what was trained (knowledge distillation), or "
                 f"key={teacher.rstrip('.')!r} for its average, as in DINO"
             )
@@ -285,7 +285,7 @@ def unrecognized(file: File) -> str:
     if numbers and 0 not in numbers:
         return (
             "its first layer has no weights: it was taken out, or replaced (nn.Identity, say); models whose "
-            "layers differ are not known here"
+            "layers differ are not supported"
         )
     keys = [key for key in file.parts if key]
     inside = f", under {listing(keys)}" if keys else ""

@@ -185,7 +185,7 @@ def resized_positions(
     resized: dict[str, Tensor] = {}
     match config.position.kind:
         case "relative":
-            raise InputError("relative positions of a sequence have no resized form: keep the size")
+            raise InputError("relative positions of a sequence cannot be resized: keep the size")
         case "learned" if interpolation == "beit":
             raise InputError("interpolation='beit' is for tables of relative positions: choose another")
         case "learned":

@@ -29,7 +29,7 @@ def read_tree(path: Path) -> dict[str, object]:
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read {file}: {getattr(error, 'strerror', error)}") from None
     if not isinstance(tree.get("task"), str):
-        raise InputError(f"{file} names no task: take config.toml as the run wrote it")
+        raise InputError(f"{file} names no task: use config.toml as the run wrote it")
     if "source" in tree:
         tree["source"] = present_source(tree, path)
     return tree
@@ -91,7 +91,7 @@ def check_data_present(source: str, path: Path, otherwise: str) -> None:
 
     map_paths(source, note)
     if gone := [each for each in places if os.path.isabs(each) and not is_there(each)]:
-        raise InputError(f"the data of {path} are not at {gone[0]} any more: {otherwise}")
+        raise InputError(f"the data of {path} is no longer at {gone[0]}: {otherwise}")
 
 
 def command_of(tree: Mapping[str, object]) -> str:
@@ -144,7 +144,7 @@ def check_finished(path: Path) -> None:
     steps = saved_steps(path / "checkpoints")
     where = f"at step {steps[-1]}" if steps else "before its first state was saved"
     raise InputError(
-        f"{path} was stopped {where} and has no model yet: go on with vitreous {command} --resume "
+        f"{path} was stopped {where} and has no model yet: resume it with vitreous {command} --resume "
         f"{quote(str(path))}"
     )
 

@@ -68,22 +68,22 @@ def save(
             cannot be written, or the difference is too large; then nothing is written.
     """
     if not isinstance(model, nn.Module):
-        raise InputError(f"a model is saved, not {model!r:.60}: give one that vitreous.load returns")
+        raise InputError(f"cannot save {model!r:.60}: give a model that vitreous.load returns")
     if any(each.is_meta for each in model.parameters()):
         raise InputError("a model on the meta device has no weights to save: load it with vitreous.load")
     if not isinstance(model, Model) and (own := getattr(model, "save", None)):
         if drop:
-            raise InputError(f"{type(model).__name__} is saved whole: leave out drop")
+            raise InputError(f"a {type(model).__name__} is saved as a whole: leave out drop")
         return float(own(path, format=format, license=license, overwrite=overwrite))
     writers = {name: each for name, each in formats().items() if each.write}
     if format not in writers:
         raise InputError(f"unknown format {format!r}: {nearest(format, list(writers))}")
     if not isinstance(model, Model):
-        raise InputError(f"a {type(model).__name__} is saved by its run; save writes models of images alone")
+        raise InputError(f"a {type(model).__name__} is saved by its run; save writes only image models")
     if isinstance(model, Ensemble) and format != "vitreous":
         network = "; or save its network, model.network()" if model.network() else ""
         raise InputError(
-            f"format {format} has no place for an ensemble: what can leave is a program (vitreous export "
+            f"format {format} has no place for an ensemble: write a program (vitreous export "
             f"RUN --out model.onnx), or a folder of format vitreous{network}"
         )
     if isinstance(model, WithEncoder) and format != "vitreous":

@@ -51,7 +51,7 @@ class Source:
         """The length of one axis of a tensor that must have `ndim` of them."""
         shape = self.shape(name)
         if len(shape) != ndim or 0 in shape:
-            raise InputError(f"{self.where}: {name} has shape {shape}, it should have {ndim} axes")
+            raise InputError(f"{self.where}: {name} has shape {shape}, but should have {ndim} axes")
         return shape[axis]
 
     def size_if_there(self, name: str, axis: int, *, ndim: int) -> int | None:
@@ -73,7 +73,7 @@ class Source:
         if number > first and name.format(*stage, after) in self.tensors:
             raise InputError(
                 f"{self.where}: layer {number - first} has no weights, though layer {after - first} has: it "
-                "was taken out, or replaced (nn.Identity, say); models whose layers differ are not known here"
+                "was removed or replaced (by nn.Identity, say); models whose layers differ are not supported"
             )
         if number == first:
             raise InputError(f"{self.where}: missing weights: {name.format(*stage, first)}")

@@ -98,7 +98,7 @@ def read_safetensors(path: Path) -> Tensors:
     metadata = header.pop("__metadata__", None)
     if isinstance(metadata, dict) and metadata.get("format") == "mlx":
         raise InputError(
-            f"{path} is a file of MLX, whose convolutions have their axes in another order: give the model "
+            f"{path} is an MLX file, whose convolutions have their axes in another order: give the model "
             "that it was converted from"
         )
     checksums = stored_checksums(metadata if isinstance(metadata, dict) else {})
@@ -140,17 +140,17 @@ def header_entry(path: Path, name: str, fields: Any, start: int, size: int, chec
         fits = False
     if fits and start + end > size:
         raise InputError(
-            f"{path}: {name!r} is damaged: it ends {start + end - size} bytes after the file does, whose "
-            "download may have been broken off"
+            f"{path}: {name!r} is damaged: the file ends {start + end - size} bytes before it does; its "
+            "download may be incomplete"
         )
     if not fits:
-        raise InputError(f"{path}: {name!r} is damaged: its type, shape or place in the file is not right")
+        raise InputError(f"{path}: {name!r} is damaged: its type, shape or position in the file is wrong")
 
     def read() -> Tensor:
         read_here = mapped if (end - begin) >= LARGE and not (start + begin) % dtype.itemsize else read_block
         tensor = read_here(path, start + begin, dtype, shape)
         if checksum is not None and crc32(tensor) != checksum:
-            raise InputError(f"{path}: {name!r} is damaged: its checksum is not that of its bytes")
+            raise InputError(f"{path}: {name!r} is damaged: its checksum does not match its bytes")
         return tensor
 
     return Entry(shape, read)
@@ -248,7 +248,7 @@ def member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Entry
     numbers = prod(shape) * dtype.itemsize
     stored = info.compress_type == zipfile.ZIP_STORED
     if start + numbers != info.file_size or info.file_size > (1 if stored else FOLDED) * info.compress_size:
-        raise InputError(f"{path}: {name!r} is damaged: its size is not that of an array of shape {shape}")
+        raise InputError(f"{path}: {name!r} is damaged: its size does not fit an array of shape {shape}")
     if not columns_first:
         return entry(path, info, dtype, shape, start)
     # in Fortran's order, as NumPy writes a transposed view
@@ -267,7 +267,7 @@ def entry(path: Path, info: zipfile.ZipInfo, dtype: torch.dtype, shape: tuple[in
             header = bytes(read_block(path, begin, torch.uint8, (start,)).numpy())
             if crc32(tensor, header) != info.CRC:
                 raise InputError(
-                    f"{path}: {info.filename!r} is damaged: its checksum is not that of its bytes"
+                    f"{path}: {info.filename!r} is damaged: its checksum does not match its bytes"
                 )
             return tensor
 
@@ -321,7 +321,7 @@ def array_header(
     if dtype.str not in NUMPY_TYPES:
         raise InputError(f"{what} holds {dtype.str!r}: only plain numbers are read, no Python objects")
     if len(shape) > 8 or not all(type(n) is int and n >= 0 for n in shape):
-        raise InputError(f"{what} has no shape that an array can have: {shape!r}")
+        raise InputError(f"{what} has an impossible shape: {shape!r}")
     return NUMPY_TYPES[dtype.str], shape, stream.tell(), fortran
 
 

@@ -102,7 +102,7 @@ def open_archive(path: Path) -> tuple[object, Place]:
             if not loaded:
                 raise InputError(
                     f"{path} is a TorchScript archive that holds no tensors by name: a frozen program "
-                    "(torch.jit.freeze) has its weights as constants of its code; give the model that it was "
+                    "(torch.jit.freeze) has its weights as constants in its code; give the model that it was "
                     "made from"
                 )
         sizes: dict[str, int] = {}
@@ -131,7 +131,9 @@ def open_legacy(path: Path) -> tuple[object, Place]:
             what = "Python objects"
             if any(kind.startswith("numpy") for kind in kinds_in(first)):
                 what = "NumPy arrays, as PaddlePaddle (.pdparams) and scikit-learn write them"
-            raise InputError(f"{path} is a pickle of {what}, not a file of torch.save{held_kinds(first)}")
+            raise InputError(
+                f"{path} is a pickle of {what}, not a file that torch.save wrote{held_kinds(first)}"
+            )
         for _ in range(2):
             ObjectReader(file).load()  # the version, and facts of the machine
         reader = ObjectReader(file)
@@ -292,11 +294,11 @@ def copied(name: str, tensor: object) -> Tensor:
         return torch.from_numpy(tensor.copy())
     if hasattr(tensor, "full_tensor"):
         raise InputError(
-            f"{name} of the state dict is a DTensor, of which each process has a shard: give full_tensor()"
+            f"{name} of the state dict is a DTensor, sharded over the processes: give full_tensor()"
         )
     if not isinstance(tensor, Tensor):
         kind = f"{type(tensor).__module__}.{type(tensor).__name__}"
-        raise InputError(f"{name} of the state dict is a {kind}: give a tensor of PyTorch (torch.from_numpy)")
+        raise InputError(f"{name} of the state dict is a {kind}: give a PyTorch tensor (torch.from_numpy)")
     return tensor.detach().clone()
 
 

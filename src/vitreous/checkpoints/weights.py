@@ -312,7 +312,7 @@ def check_keys(
         raise InputError(f"{where}: missing weights: {listing(missing)}")
     if left := sorted(given.keys() - wanted.keys() - set(ignored)):
         raise InputError(
-            f"{where}: left over weights that the model has no place for: {listing(left)}; if they are a "
+            f"{where}: left over weights that the model has no place for: {listing(left)}; if they form a "
             "head of several layers, pass num_classes=None to load the encoder without it"
         )
 
@@ -334,15 +334,15 @@ def meta_model(config: Config, **attributes: object) -> Any:
     """
     depth = sum(config.layers) if isinstance(config, BiTConfig) else getattr(config, "depth", 0)
     if depth > DEEPEST:
-        raise InputError(f"a model of {depth} layers is refused: {DEEPEST} are the most")
+        raise InputError(f"a model of {depth} layers is refused: at most {DEEPEST} are allowed")
     vit = getattr(config, "encoder", config)  # inside a model around one
     if isinstance(vit, ViTConfig) and vit.sequence_length > LONGEST:
-        raise InputError(f"a model of {vit.sequence_length} tokens is refused: {LONGEST} are the most")
+        raise InputError(f"a model of {vit.sequence_length} tokens is refused: at most {LONGEST} are allowed")
     try:
         with torch.device("meta"):
             return model_of(config, **attributes).eval()
     except (RuntimeError, TypeError, OverflowError):  # on this device nothing but a size can fail
-        raise InputError("the configuration asks for a tensor larger than any can be") from None
+        raise InputError("the configuration asks for a tensor larger than is possible") from None
 
 
 def attributes_of(model: Model) -> dict[str, object]:

@@ -1,5 +1,5 @@
-"""What a file is that is not read here: one table for every refusal. Each row says by what a kind of file is
-known, what it is and which part of it is not known here, and what to do."""
+"""What a file is that is not supported: one table for every refusal. Each row says by what a kind of file is
+known, what it is and which part of it is not supported, and what to do."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ KINDS = (
     Kind("compressed with zstd: unpack it", start=b"(\xb5/\xfd"),
     Kind("one NumPy array, not a checkpoint: an .npz holds arrays by name", start=b"\x93NUMPY"),
     Kind("a Git-LFS pointer and not the file itself: fetch that with git lfs pull", start=b"version h"),
-    Kind(f"a program of TensorFlow Lite: {MADE_FROM}", file="*.tflite"),
+    Kind(f"a TensorFlow Lite program: {MADE_FROM}", file="*.tflite"),
     Kind(f"a part of a checkpoint of TensorFlow: {IN_PYTORCH}", file="*.data-0*"),
     Kind(f"a checkpoint of TensorFlow: {IN_PYTORCH}", file="*.index"),
     Kind(
@@ -143,7 +143,7 @@ KINDS = (
     ),
 )
 
-# Checkpoints that a format may recognize, and that have a part which is not known here, by names of weights.
+# Checkpoints that a format may recognize, and that have a part which is not supported, by names of weights.
 UNKNOWN_PARTS = (
     Kind(
         BEFORE_QUANTIZATION,
@@ -160,36 +160,34 @@ UNKNOWN_PARTS = (
         "StateDictOptions(full_state_dict=True) of torch.distributed.checkpoint",
         weights=r"(^|\.)_?flat_param(_\d+)?$",
     ),
-    Kind("a TNT, whose pixels are tokens, too, which is not known here", weights=r"^pixel_embed\."),
+    Kind("a TNT, whose pixels are tokens, too, which is not supported", weights=r"^pixel_embed\."),
     Kind(
-        "a Hiera, whose layers pool their tokens, which is not known here",
+        "a Hiera, whose layers pool their tokens, which is not supported",
         weights=r"^blocks\.\d+\.proj\.weight$",
     ),
     Kind(
-        "a CaiT, whose class attention is not known here",
+        "a CaiT, whose class attention is not supported",
         weights=r"blocks_token_only\.|^patch_transformer\.layers\.",
     ),
     Kind(
-        "a DeepViT, whose heads are mixed after the softmax, which is not known here",
+        "a DeepViT, whose heads are mixed after the softmax, which is not supported",
         weights=r"\.reattn_(norm|weights)",
     ),
     Kind(
-        "a T2T-ViT, whose tokens are made by attention: it is not known here",
+        "a T2T-ViT, whose tokens are made by attention: it is not supported",
         weights=r"(?<!\w)tokens_to_token\.",
     ),
     Kind(
-        "a model of groups of channels, as SatMAE: its channel_embed is not known here",
+        "a model of groups of channels, as SatMAE: its channel_embed is not supported",
         weights=r"(^|\.)channel_embed$",
     ),
     Kind(
         "a ViLT: one encoder of text and images",
         weights=r"^((model|module)\.)?token_type_embeddings\.weight$",
     ),
+    Kind("a ViT-Adapter, which is not supported", weights=r"(^|\.)interactions\.\d+\.(injector|extractor)\."),
     Kind(
-        "a ViT-Adapter, which is not known here", weights=r"(^|\.)interactions\.\d+\.(injector|extractor)\."
-    ),
-    Kind(
-        "an encoder with windowed attention (Segment Anything, ViTDet), which is not known here",
+        "an encoder with windowed attention (Segment Anything, ViTDet), which is not supported",
         weights=r"\.attn\.rel_pos_[hw]$",
     ),
     Kind(
@@ -243,7 +241,7 @@ SHARD = re.compile(r"-(\d{5})-of-(\d{5})\.\w+$")
 
 
 def what_is_this(evidence: Evidence, kinds: Iterable[Kind] = KINDS) -> str | None:
-    """Return what a file is, what part of it is not known here and what to do, as the rest of a sentence
+    """Return what a file is, what part of it is not supported and what to do, as the rest of a sentence
     ("PATH is ..."); None where nothing tells."""
     return next((kind.what for kind in kinds if kind.fits(evidence)), None)
 

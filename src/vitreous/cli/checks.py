@@ -54,7 +54,7 @@ def check(
     """Look at every image: broken files, duplicates, leaks between splits, imbalance, doubtful labels."""
     if "language" in options and "report" not in options:
         raise InputError(
-            said("--language is of the page that --report writes: leave it out, or add --report")
+            said("--language applies to the page that --report writes: leave it out, or add --report")
         )
     found = vt.check_data(data, **options)
     if json:

@@ -24,7 +24,7 @@ def calibrate(
     data: Annotated[
         str | None,
         Parameter(
-            help="images that the model did not learn from and is not evaluated on, in any form that "
+            help="images that the model was neither trained nor is evaluated on, in any form that "
             "vitreous train takes; by default those that a training fits the temperature on"
         ),
     ] = None,

@@ -76,7 +76,7 @@ def probe(
     if is_fresh(model):
         print(
             "vitreous:",
-            said("{model} has fresh weights: this is what features are worth untrained", model=model),
+            said("{model} has fresh weights: these are the scores of untrained features", model=model),
             file=sys.stderr,
         )
     result = vt.probe(model, data, **options)

@@ -52,8 +52,8 @@ def inspect(model: Model, /, *images: Shown, json: Json = False, **options: Unpa
     if result.boxes:
         print(
             said(
-                "letters of some names are boxes in the PNG figures, since no installed font has them (the "
-                "page and the SVG figures are right): Noto Sans CJK has most"
+                "some letters of names are boxes in the PNG figures, since no installed font has them (the "
+                "page and the SVG figures are correct): Noto Sans CJK has most of them"
             ),
             file=sys.stderr,
         )

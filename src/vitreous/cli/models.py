@@ -25,7 +25,7 @@ def describe(
         str | None, Parameter(help="write the architecture as this SVG file", metavar="FILE")
     ] = None,
     part: Annotated[
-        str | None, Parameter(help="what is drawn: model, matrices, block or head", metavar="TEXT")
+        str | None, Parameter(help="what to draw: model, matrices, block or head", metavar="TEXT")
     ] = None,
     json: Json = False,
     **options: Unpack[DescribeOptions],
@@ -55,7 +55,7 @@ def convert(
     destination: Annotated[
         str,
         Parameter(
-            help="a new folder or file, as the format wants it; or hf:owner/name, a repository of the hub"
+            help="a new folder or file, depending on the format; or hf:owner/name, a repository of the hub"
         ),
     ],
     /,
@@ -162,7 +162,8 @@ def recipe(
         str | None,
         Parameter(
             metavar="NAME",
-            help="show what differs from another recipe; source: from the code that it is from, and why",
+            help="show the differences from another recipe; source: from the code that it comes from, "
+            "with reasons",
         ),
     ] = None,
     json: Json = False,
@@ -212,7 +213,7 @@ def recipe(
             if apart:
                 names = ", ".join(apart)
                 print(said("what the code does differs in: {quantities}", quantities=names))
-            print(f"\n{said('Run beside the source on the same data:')}\n")
+            print(f"\n{said('Run next to the source on the same data:')}\n")
             listing = []
             for row in executed:
                 numbers = f"{row['difference']:.2g}", f"{row['limit']:.2g}"
@@ -229,9 +230,7 @@ def recipe(
 def cache(
     kind: Annotated[
         str | None,
-        Parameter(
-            help="what --clear deletes, such as features: one of the kinds that are shown; by default all"
-        ),
+        Parameter(help="what --clear deletes: one of the kinds shown, such as features; by default all"),
     ] = None,
     /,
     *,

@@ -124,7 +124,7 @@ EXPORTED = ", or an exported model such as an .onnx or .pt2 file"
 AnyModel = Annotated[str, Parameter(help=MODEL_HELP + EXPORTED)]
 TrainedModel = Annotated[str, Parameter(help=f"a run directory, any checkpoint with a head{EXPORTED}")]
 Images = Annotated[
-    str, Parameter(help="files, folders, globs; with a folder as --out also manifests, shards, Parquet, URLs")
+    str, Parameter(help="files, folders, globs; if --out is a folder, also manifests, shards, Parquet, URLs")
 ]
 Json = Annotated[
     bool, Parameter(name="--json", show_default=False, help="print exactly one JSON object on stdout")

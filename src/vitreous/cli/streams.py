@@ -61,20 +61,22 @@ def read_stdin() -> str:
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
-        raise InputError(said("stdin is not UTF-8 text: convert it, as with iconv -t utf-8")) from None
+        raise InputError(
+            said("stdin is not UTF-8 text: convert it, for example with iconv -t utf-8")
+        ) from None
     return text
 
 
 def last_words(error: Exception) -> tuple[str, int]:
     """Return a sentence about an error that nothing else has explained, and the exit code."""
     if isinstance(error, OSError) and "temporary directory" in str(error):
-        return said("no folder for temporary files can be written: set TMPDIR to one that can"), 2
+        return said("no folder for temporary files is writable: set TMPDIR to one that is"), 2
     if isinstance(error, OSError):
         return about_system(error), 2
     if isinstance(error, ValueError) and "null byte" in str(error):
-        return said("a name has a null byte in it, which no file has: write another one"), 2
+        return said("a path contains a null byte, which no file name can: correct it"), 2
     if isinstance(error, RecursionError):
-        return said("what was given is nested too deeply to be read: make it flat"), 2
+        return said("the input is nested too deeply to be read: flatten it"), 2
     if isinstance(error, UnicodeError):
         return (
             said(
@@ -85,7 +87,9 @@ def last_words(error: Exception) -> tuple[str, int]:
         )
     if isinstance(error, MemoryError) or any(words in str(error) for words in NO_MEMORY):
         return (
-            said("the memory is too small for this: use smaller images, a smaller batch or a smaller model"),
+            said(
+                "there is not enough memory for this: use smaller images, a smaller batch or a smaller model"
+            ),
             2,
         )
     reason = printable(" ".join(str(error).split()))[:300]
@@ -107,13 +111,14 @@ def about_system(error: OSError) -> str:
     reason = error.strerror or " ".join(str(error).split()) or type(error).__name__
     if names:
         return said(
-            "cannot use {names} ({reason}): check that it is there, that you may use it, and that there is "
-            "room",
+            "cannot use {names} ({reason}): check that it exists, that you have permission, and that there "
+            "is space",
             names=said(" or ").join(names),
             reason=reason,
         )
     return said(
-        "the system refuses ({reason}): check that it is there, that you may use it, and that there is room",
+        "the system refuses ({reason}): check that it exists, that you have permission, and that there is "
+        "space",
         reason=reason,
     )
 

@@ -34,7 +34,7 @@ Resume = Annotated[
 
 MovedData = Annotated[
     str | None,
-    Parameter(name="--data", metavar="DATA", help="with --resume: where the data of the run are now"),
+    Parameter(name="--data", metavar="DATA", help="with --resume: where the run's data is now"),
 ]
 
 
@@ -63,14 +63,14 @@ def train_or_resume(
         if data is not None or not options.keys() <= {*resumed}:
             raise InputError(
                 said(
-                    "--resume goes on with the run's own configuration: give no other settings (data that "
+                    "--resume continues with the run's own configuration: give no other settings (data that "
                     "were moved are named by --data)"
                 )
             )
         start = partial(vt.Run(resume).resume, command=command, data=moved_data, **options)
     elif moved_data is not None:
         raise InputError(
-            said("--data goes with --resume: a new run takes its data without a name before them")
+            said("--data is for --resume: a new run takes its data as an argument")
         )
     else:
         start = partial(train, data, **options)

@@ -160,7 +160,8 @@ def quarantined(report: DataReport, source: object, folder: Path) -> DataReport:
     folder = local_path(folder).absolute()
     if root.resolve() == folder.resolve() or root.resolve() in folder.resolve().parents:
         raise InputError(
-            f"{Param('quarantine')} {folder} is in {source}, where it would be data: name another folder"
+            f"{Param('quarantine')} {folder} is inside {source}, and would become part of the data: name "
+            "another folder"
         )
     moves = dict[str, Path]()
     for name in report.unreadable:

@@ -558,13 +558,13 @@ def image_times(images: ImageDataset, time: str) -> NDArray[np.float64]:
         return images.times
     if time == "exif":
         found = list(in_threads(partial(taken, images), range(len(images))))
-        what = "say in their EXIF data when they were taken"
+        what = "have a time in their EXIF data"
     elif time == "file":
         found = []
         for index in range(len(images)):
             name = images.name(index)
             found.append(os.path.getmtime(name) if os.path.isfile(name) else None)
-        what = "are files"
+        what = "have a file of their own"
     else:
         raise InputError(
             f"data.split.time={time!r} is not a column: it is exif, file, or a column of a manifest (.csv, "
@@ -573,10 +573,10 @@ def image_times(images: ImageDataset, time: str) -> NDArray[np.float64]:
     missing = [index for index, when in enumerate(found) if when is None]
     if missing:
         raise InputError(
-            f"{len(found) - len(missing)} of {len(found)} images {what}, and not {images.name(missing[0])}: "
+            f"only {len(found) - len(missing)} of {len(found)} images {what} (not "
+            f"{images.name(missing[0])}): "
             f"give a manifest with a column of times, as in {Param('settings')} data.split.time=taken; or, "
-            "if the "
-            f"files were never copied or changed, {Param('settings')} data.split.time=file"
+            f"if the files were never copied or changed, {Param('settings')} data.split.time=file"
         )
     return np.array(found, dtype=np.float64)
 

@@ -106,7 +106,7 @@ def with_own_parts(
             asked = "kind=time"
         if asked:
             raise InputError(
-                f"{where} has parts of its own, so data.split.{asked} has no effect: leave it out"
+                f"{where} comes already split, so data.split.{asked} has no effect: leave it out"
             )
     names: list[str] = []
     if config.group_by is not None:
@@ -151,7 +151,7 @@ def by_name(images: ImageDataset, names: Sequence[str], config: DataConfig, *, w
         if name in part:
             parts[name] = images.subset(np.flatnonzero(part == name))
     if "train" not in parts:
-        raise InputError(f"{where} has no image in the split 'train': name some")
+        raise InputError(f"{where} has no image in the split 'train': add some")
     return with_own_parts(parts.pop("train"), parts, config, where=where)
 
 
@@ -253,7 +253,7 @@ def lowest_hashes(images: ImageDataset, fraction: float, config: DataConfig, par
         return held
     if config.group_by is not None and len(np.unique(groups)) == 1:
         raise InputError(
-            f"data.split.group_by={config.group_by!r} puts all images into one group: give another"
+            f"data.split.group_by={config.group_by!r} puts all images into one group: choose another"
         )
     # A group of several classes is where most of its images are; in training where that is not clear.
     _, place, sizes = np.unique(groups, return_inverse=True, return_counts=True)
@@ -409,8 +409,8 @@ def group_names(images: ImageDataset, config: DataConfig) -> list[str]:
         if match is None:
             raise InputError(
                 f"data.split.group_by={config.group_by!r} is not a column, and matches nothing in the name "
-                f"{key!r}: give a column of the manifest, or a pattern of names such as '([^/_]*)_' for what "
-                "is before the first _"
+                f"{key!r}: give a column of the manifest, or a pattern of names such as '([^/_]*)_' for the "
+                "part before the first _"
             )
         groups.append(match[1] or "" if pattern.groups else match[0])
     return groups
@@ -561,7 +561,7 @@ def as_recorded(
     seen["gone"] = sorted(gone)
     names = ", ".join(f"{old}: {new}" for new, old in renames.items())
     if not chosen["train"]:
-        raise InputError(f"no image that {file} lists for training is in the data: are these the run's own?")
+        raise InputError(f"none of the training images in {file} is in the data: is it this run's data?")
     parts = []
     for part, indices in chosen.items():
         images = own[home_of(part, own)].subset(np.array(indices, dtype=np.int64))
@@ -662,9 +662,9 @@ def without_excluded(
             rows = list(csv.DictReader(text))
     except (OSError, csv.Error) as error:
         why = getattr(error, "strerror", error)
-        raise InputError(f"cannot read {file}: {why}; give a CSV with the column path") from None
+        raise InputError(f"cannot read {file}: {why}; give a CSV file with a column path") from None
     if any("path" not in row for row in rows):
-        raise InputError(f"{file} has no column path: name the images to exclude in it")
+        raise InputError(f"{file} has no column path: list the images to exclude in it")
     names = {compared(row["path"]) for row in rows if row.get("action", EXCLUDE) == EXCLUDE}
 
     parts = {"train": train, **held_out}
@@ -681,12 +681,12 @@ def without_excluded(
             parts[part] = images.subset(np.flatnonzero(~out))
     if names and not known:
         raise InputError(
-            f"none of the {len(names)} images to exclude in {file} is in the data, such as {min(names)}: "
-            "write their paths as data check does, relative to the data"
+            f"none of the {len(names)} images to exclude in {file} (such as {min(names)}) is in the data: "
+            "write paths relative to the data, as data check does"
         )
     rest = parts.pop("train")
     if not len(rest):
-        raise InputError(f"{file} excludes every image to train on: keep some")
+        raise InputError(f"{file} excludes every training image: keep some")
     count = sum(map(len, left_out))
     findings = (
         *rest.findings,

@@ -118,7 +118,7 @@ def image_list(images: object) -> ImageList:
         raise InputError("there is no image in an empty list: give paths, PIL images or arrays")
     if any(isinstance(each, str | Path) for each in many):
         if not all(isinstance(each, str | Path) or is_blank(each) for each in many):
-            raise InputError("paths and images in memory are mixed: give one kind of them")
+            raise InputError("paths and images in memory are mixed: give only one kind")
         return listed_images(many)
     for each in many:
         if not is_image(each):
@@ -138,7 +138,8 @@ def column_of_paths(images: object) -> list[object] | None:
         if not usual and len(columns) > 1:
             names = ", ".join(map(str, columns))
             raise InputError(
-                f"the data frame has no column 'path' (it has: {names}): give that of the paths, frame[NAME]"
+                f"the data frame has no column 'path' (it has: {names}): give the column with the paths, "
+                "frame[NAME]"
             )
         return list(cast("Mapping[object, Iterable[object]]", images)[name])
     if isinstance(images, np.ndarray) and images.dtype.kind in "UO":
@@ -236,7 +237,7 @@ def matches(wanted: str) -> list[str]:
         return [str(file) for file in images_below(path)]
     if path.suffix.lower() in MANY and path.is_file():
         raise InputError(
-            f"{utf8_name(wanted)} is a file of many images, or of their names, not an image: add "
+            f"{utf8_name(wanted)} is a file with many images, or with their names, not an image: add "
             f"{Param('out')} FOLDER, or unpack it and give the folder"
         )
     if path.exists():

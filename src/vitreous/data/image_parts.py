@@ -68,8 +68,8 @@ def image_parts(data: str | Path | Iterable[object], rows: int = ROWS) -> Iterat
     specs = [str(each) for each in given if isinstance(each, str | Path) and str(each)]
     if not specs or len(specs) < len(given):
         raise InputError(
-            "what is answered into a folder is named: give paths, URLs or DATA such as shards; is one of "
-            "them empty, and is a variable not set?"
+            "answers in a folder need names of images: give paths, URLs or DATA such as shards; is one of "
+            "them empty because a variable is not set?"
         )
     found = [entries(spec, rows) for spec in specs]  # before the first part: each is there
     pieces = together(chain.from_iterable(found), rows)

@@ -216,7 +216,7 @@ class BatchLoader(Generic[BatchT]):
             self.bad.check(self.sampler.count)
             if not len(places):
                 raise InputError(
-                    "no image of a whole batch can be read: see the list with `vitreous data check`"
+                    "not a single image of a batch can be read: list the bad ones with `vitreous data check`"
                 )
             places = places[np.searchsorted(places, np.arange(len(good))) % len(places)]
         if not len(places):

@@ -71,7 +71,7 @@ class Sampler:
     ) -> None:
         if count < batch_size and not exact:
             raise InputError(
-                f"a batch of {batch_size} is more than the {count} samples to train on: set "
+                f"a batch of {batch_size} is more than the {count} training samples: set "
                 f"training.batch_size to at most {max(count // world_size, 1) * world_size}"
             )
         self.order, self.count, self.batch_size, self.exact = order, count, batch_size, exact

@@ -112,7 +112,7 @@ def in_order(
             yield pending.popleft().result()
     except BrokenProcessPool:
         raise InputError(
-            "a worker process that reads data ended, perhaps because there is too little memory: use fewer "
+            "a worker process that reads data died, perhaps for lack of memory: use fewer "
             f"({Param('workers')}), or threads (data.reading.processes=false)"
         ) from None
     finally:

@@ -220,8 +220,8 @@ def check_answer_file(path: Path) -> None:
     """Raise InputError where answers cannot be written to `path`."""
     if path.suffix not in WRITERS:
         raise InputError(
-            f"{path}: answers are written as .csv, .jsonl or .parquet, or into a folder: end the name in one "
-            "of them, or without an ending"
+            f"{path}: answers are written as .csv, .jsonl or .parquet, or to a folder: end the name in one "
+            "of these, or without an extension"
         )
     check_free(path)
     if path.suffix == ".parquet":

@@ -46,7 +46,9 @@ class ClassPredictor:
 
     def __init__(self, model: Runnable | AveragedViews, device: str | torch.device = "cpu") -> None:
         if isinstance(model, WithEncoder):
-            raise InputError(f"a {type(model).__name__} does not give an image a class: use vitreous.predict")
+            raise InputError(
+                f"a {type(model).__name__} does not predict a class for an image: use vitreous.predict"
+            )
         self.labels = output_labels(model)
         self.model = model.to(device).eval()
         self.device = device
@@ -101,7 +103,7 @@ class ClassPredictor:
         own = threshold if isinstance(threshold, Mapping) else dict.fromkeys(self.labels, threshold)
         if others := own.keys() - set(self.labels):
             near = nearest(min(others), self.labels)
-            raise InputError(f"{Param('threshold')} of {min(others)!r}, which is not a label here: {near}")
+            raise InputError(f"{Param('threshold')} names {min(others)!r}, which is not a label: {near}")
         return torch.tensor([float(own.get(label, 0.5)) for label in self.labels])
 
     def most_probable(self, probabilities: Tensor, top: int) -> list[tuple[Choice, ...]]:

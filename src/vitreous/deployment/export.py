@@ -149,7 +149,7 @@ def export(
 def writer_of(format: str, precision: str, with_preprocessing: bool = False) -> Writer:
     """Return what writes a format in a precision. Raises InputError: nothing does."""
     if with_preprocessing and format == WEIGHTS:
-        raise InputError(f"{Param('with_preprocessing')} has no effect on weights alone: leave it out")
+        raise InputError(f"{Param('with_preprocessing')} has no effect on bare weights: leave it out")
     known: dict[str, Writer] = {}
     for (of, named), writer in writers().items():
         if of == format and (writer.prepares or not with_preprocessing):
@@ -157,7 +157,7 @@ def writer_of(format: str, precision: str, with_preprocessing: bool = False) -> 
     if precision not in known:
         inside = " with preprocessing" if with_preprocessing else ""
         raise InputError(
-            f"a file of format {format}{inside} computes in {' or '.join(known)}, not in {precision}: change "
+            f"a file of format {format}{inside} can be in {' or '.join(known)}, not in {precision}: change "
             f"{Param('precision')}"
         )
     return known[precision]
@@ -177,7 +177,7 @@ def check_replaceable(path: Path, format: str, holds: frozenset[str]) -> None:
         others = {each.name for each in path.iterdir()} - holds if path.is_dir() else set()
     if path.exists() and (others or path.is_dir() != bool(holds)):
         raise InputError(
-            f"{path} exists, and is not an exported model of format {format}: choose another {Param('out')}"
+            f"{path} exists, but is not an exported model of format {format}: choose another {Param('out')}"
         )
 
 
@@ -363,14 +363,12 @@ class FromPixels(nn.Module):
         if how.resize == "fit" or how.interpolation not in SUPPORT or isinstance(model, WithEncoder):
             raise InputError(
                 f"{Param('with_preprocessing')} cannot express {how.resize} and {how.interpolation}: it can "
-                "crop and "
-                "squash, bilinear and bicubic, for classifiers"
+                "crop and squash, bilinear and bicubic, for classifiers"
             )
         if outputs_of(model) not in CLASSES or model.config.num_classes is None:
             raise InputError(
-                f"{Param('with_preprocessing')} writes a program that gives probabilities, and the model has "
-                "none: "
-                f"its task is {model.task}, with {model.config.num_classes or 'no'} classes"
+                f"{Param('with_preprocessing')} writes a program that gives probabilities, but the model has "
+                f"none: its task is {model.task}, with {model.config.num_classes or 'no'} classes"
             )
         self.model, self.how = model, how
         factor, shift = how.factor_and_shift()

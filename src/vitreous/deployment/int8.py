@@ -51,7 +51,8 @@ def with_int8_products(model: nn.Module) -> nn.Module:
                 layers.append((module, name, child))
     if len(layers) + numbers < 2:
         raise InputError(
-            f"int8 is of linear layers, and the model has none before its head: use {Param('precision')} fp32"
+            f"int8 is for linear layers, but the model has none before its head: use {Param('precision')} "
+            "fp32"
         )
     for module, name, linear in layers:
         setattr(module, name, Int8Linear(linear))

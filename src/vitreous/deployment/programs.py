@@ -125,7 +125,7 @@ def format_named(path: Path, name: str | None = None) -> ProgramFormat:
     if name:
         raise InputError(f"{path}: a file of format {name} ends in {known[name].ending}")
     endings = " or ".join(f"{each.ending} ({each.name})" for each in known.values())
-    raise InputError(f"{path}: its ending names no format: end it in {endings}")
+    raise InputError(f"{path}: its extension does not name a format: use {endings}")
 
 
 def open_image_model(spec: str | Path, **overrides: Any) -> Any:
@@ -152,11 +152,11 @@ def open_exported(path: Path) -> Exported:
         found.preprocessing, about["kind"], about["model"].get("num_classes")
     except (AttributeError, TypeError, ValueError, ValidationError):
         raise InputError(
-            f"{path} does not say what its model is: write it again with vitreous export"
+            f"{path} does not describe its model: export it again with vitreous export"
         ) from None
     if about["kind"] in kinds():
         raise InputError(
-            f"{path} is an exported {about['kind']}, which other programs run: give its run instead"
+            f"{path} is an exported {about['kind']}, which vitreous does not run: give its run instead"
         )
     return found
 
@@ -171,13 +171,13 @@ def open_program(path: Path) -> Program:
     if found.about["inputs"] == PIXELS:
         raise InputError(
             f"{path} takes pixels and gives probabilities: {Param('threshold')}, {Param('out')} and commands "
-            "but for predict "
-            f"need normalized images, as any .pt2 does: export it without {Param('with_preprocessing')}"
+            "other than predict need normalized images, as does every .pt2: export it without "
+            f"{Param('with_preprocessing')}"
         )
     try:
         config = CONFIGS[found.about["kind"]].model_validate(found.about["model"])
     except (KeyError, ValidationError):
-        raise InputError(f"{path} is of a kind of model that is not known here: export it again") from None
+        raise InputError(f"{path} holds an unknown kind of model: export it again") from None
     weights = path / "model.bin" if path.is_dir() else path
     digest = hashlib.sha256(weights.read_bytes()).digest()
     about = found.about
@@ -188,7 +188,9 @@ def check_weights(model: object, what: str) -> None:
     """Raise InputError for a program where weights are needed."""
     if is_program(model) or (hasattr(model, "compute") and hasattr(model, "digest")):
         path = getattr(model, "path", model)
-        raise InputError(f"{what} needs weights, and {path} is an exported program: give the model it is of")
+        raise InputError(
+            f"{what} needs weights, but {path} is an exported program: give the model it came from"
+        )
 
 
 def open_onnx(path: Path) -> tuple[Mapping[str, str], Compute]:

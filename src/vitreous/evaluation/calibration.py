@@ -200,6 +200,6 @@ def read_thresholds(folder: Path | None, model: str) -> dict[str, float]:
         if found["weights"] == sha256_of(path.with_name("model.safetensors")):
             return dict(found["thresholds"])
     raise InputError(
-        f"no thresholds were chosen for {model}: that is done with several labels for an image by training "
-        f"with a validation set, or by vitreous calibrate; or give a number, as {Param('threshold')} 0.5"
+        f"no thresholds were chosen for {model}: train a multi-label model "
+        f"with a validation set, or use vitreous calibrate; or give a number, as in {Param('threshold')} 0.5"
     )

@@ -71,7 +71,7 @@ def single_label_outputs(
 ) -> Outputs:
     """Return `feature_outputs` of images with one class each. Raises InputError."""
     if isinstance(images.targets, LabelTargets):
-        raise InputError("a probe needs one class for each image, and these images have several labels")
+        raise InputError("a probe needs one class for each image, but these images have several labels")
     return feature_outputs(model, images, **batching)
 
 

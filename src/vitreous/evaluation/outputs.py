@@ -165,7 +165,7 @@ def check_readable(count: int, images: ImageDataset, failed: Mapping[str, str]) 
     """Raise InputError where `count`, of the images that could be read, is zero."""
     if not count:
         name, why = next(iter(failed.items()))
-        raise InputError(f"not one of {len(images)} images can be read: {name}: {why}")
+        raise InputError(f"none of the {len(images)} images can be read: {name}: {why}")
 
 
 def summaries(

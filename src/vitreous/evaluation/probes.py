@@ -150,7 +150,7 @@ def probe(
     require_packages("scipy", "sklearn", extra="train", what="probe")
     held_out = splits.test or splits.validation
     if held_out is None:
-        raise InputError(f"{splits.name} has no held-out part to evaluate on: set data.test_fraction")
+        raise InputError(f"{splits.name} has no held-out images to evaluate on: set data.test_fraction")
     classes = len(splits.train.classes)
     started = time.perf_counter()
     train = cached_features(model, splits.train, precision=precision, **batching)
@@ -238,7 +238,7 @@ def fewshot(
     possible = [number for number in shots if number <= smallest]
     if not possible:
         raise InputError(
-            f"the smallest class has {smallest} images for training, too few for {min(shots)} shots: "
+            f"the smallest class has {smallest} training images, too few for {min(shots)} shots: "
             "give more images, or fewer shots"
         )
     accuracies: Mapping[int, list[float]] = {number: [] for number in possible}

@@ -46,7 +46,7 @@ def labels_of_images(labels: RealLabels, names: Iterable[str], classes: int) -> 
     largest = max((max(each) for each in labels if each), default=0)
     if not largest < classes <= IMAGENET:
         raise InputError(
-            f"{Param('real_labels')} has numbers of ImageNet's {IMAGENET} classes, up to {largest}, and the "
+            f"{Param('real_labels')} has numbers of ImageNet's {IMAGENET} classes, up to {largest}, but the "
             f"model has {classes} classes: evaluate one that was fine-tuned on ImageNet-1k"
         )
     of_images = []
@@ -54,8 +54,8 @@ def labels_of_images(labels: RealLabels, names: Iterable[str], classes: int) -> 
         number = NUMBERED.search(name)
         if number is None or not 1 <= int(number[1]) <= len(labels):
             raise InputError(
-                f"{name} is none of the {len(labels)} images of {Param('real_labels')}: they are found by "
-                "the names of ImageNet's validation images, as ILSVRC2012_val_00000293.JPEG"
+                f"{name} is not among the {len(labels)} images of {Param('real_labels')}: these are found by "
+                "the names of ImageNet's validation images, such as ILSVRC2012_val_00000293.JPEG"
             )
         of_images.append(labels[int(number[1]) - 1])
     if not any(of_images):

@@ -105,8 +105,8 @@ def capture_attention(
             hook.remove()
     if watch.has_run and not watch.captured.maps:
         raise InputError(
-            f"{type(model).__name__} has no attention to capture: nothing that it ran is an attention that "
-            "PyTorch computes"
+            f"{type(model).__name__} has no attention to capture: nothing that it ran is attention as "
+            "PyTorch computes it"
         )
 
 

@@ -163,7 +163,7 @@ def in_type_of(module: nn.Module, images: Tensor) -> Tensor:
     or there are none."""
     if not images.is_floating_point():
         raise InputError(
-            f"the model takes floating-point numbers, not {images.dtype}: model.preprocessing gives them"
+            f"the model takes floating-point numbers, not {images.dtype}: model.preprocessing returns them"
         )
     if not torch.compiler.is_compiling() and not images.shape[0]:
         raise InputError("a batch of no images: give the model at least one")

@@ -69,7 +69,7 @@ def check_size(shape: Sequence[int], most_pixels: int) -> None:
 def checked(values: np.ndarray) -> np.ndarray:
     """Return an array as (H, W, bands) of numbers. Raises ValueError: it is not an image."""
     if values.dtype.kind not in "buif":
-        raise ValueError(f"it holds {values.dtype}, not numbers of pixels")
+        raise ValueError(f"it holds {values.dtype}, not pixel values")
     if values.ndim == 3 and values.shape[2] > MOST >= values.shape[0]:
         values = np.moveaxis(values, 0, 2)  # channels first
     if values.ndim == 2:
@@ -93,7 +93,7 @@ def read_npy(data: bytes) -> np.ndarray:
     except (ValueError, SyntaxError, RecursionError, MemoryError, OverflowError, TypeError):
         raise ValueError("it is not a NumPy file, or its header is damaged") from None
     if dtype.hasobject or math.prod(shape) * dtype.itemsize != len(data) - file.tell():
-        raise ValueError("its size is not that of the array that its header describes")
+        raise ValueError("its size does not match the array that its header describes")
     values = np.frombuffer(data, dtype, offset=file.tell())
     return values.reshape(shape, order="F" if columns_first else "C")
 
@@ -207,7 +207,7 @@ def read_dicom(data: bytes, most_pixels: int = MOST_PIXELS) -> np.ndarray:
 
     found = pydicom.dcmread(io.BytesIO(data))
     if int(found.get("NumberOfFrames") or 1) > 1:
-        raise ValueError(f"it has {found.NumberOfFrames} frames: write each as an image of its own")
+        raise ValueError(f"it has {found.NumberOfFrames} frames: save each as a separate image")
     check_size((int(found.get("Rows") or 0), int(found.get("Columns") or 0)), most_pixels)
     values: np.ndarray = found.pixel_array
     kind, bits = str(found.get("PhotometricInterpretation")), int(found.get("BitsStored") or 8)
@@ -252,7 +252,7 @@ def to_bytes(values: np.ndarray, value_range: Range | None) -> np.ndarray:
         raise ValueError(NOT_NUMBERS)
     ranges = np.array(value_range or [range_of_type(values)], dtype=np.float64)
     if len(ranges) not in (1, values.shape[-1]):
-        raise ValueError(f"it has {values.shape[-1]} bands, and {len(ranges)} ranges are known")
+        raise ValueError(f"it has {values.shape[-1]} bands, but {len(ranges)} value ranges are given")
     low, high = ranges[:, 0], ranges[:, 1]
     scaled = (values.astype(np.float32) - low.astype(np.float32)) * (255 / np.maximum(high - low, 1e-12))
     bytes_: np.ndarray = np.rint(scaled).clip(0, 255).astype(np.uint8)

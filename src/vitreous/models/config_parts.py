@@ -83,7 +83,9 @@ class Config(BaseModel):
         for name, value in given.items() if isinstance(given, Mapping) else ():
             field = cls.model_fields.get(name)
             if isinstance(value, bool) and field and bool not in kinds_of(field.annotation):
-                raise ValueError(f"{name} is {str(value).lower()}, which is not one of its values")
+                raise ValueError(
+                    f"{name} is {str(value).lower()}, which is not one of the values it can have"
+                )
         return given
 
     @classmethod
@@ -156,7 +158,7 @@ class ConvolutionStemConfig(StemConfig):
     def _same_length(self) -> ConvolutionStemConfig:
         if len(self.widths) != len(self.strides):
             raise ValueError(
-                f"{len(self.widths)} widths but {len(self.strides)} strides: give as many of each"
+                f"{len(self.widths)} widths but {len(self.strides)} strides: give the same number of each"
             )
         return self
 
@@ -331,7 +333,7 @@ def with_kind(part: str, default: str | None = None) -> BeforeValidator:
             return value
         kind = in_words(value.get("kind", default or ""))
         if not kind:
-            raise ValueError(f"{part} needs its kind: set {part}.kind")
+            raise ValueError(f"{part} needs a kind: set {part}.kind")
         return {**value, "kind": kind}
 
     return BeforeValidator(check)

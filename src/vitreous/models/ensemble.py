@@ -380,7 +380,8 @@ class Ensemble(nn.Module):
     def tokens(self, images: Images) -> Float[Tensor, "B T D"]:
         """Raise InputError: there are no tokens."""
         raise InputError(
-            "an ensemble has no patch tokens: give its run's network, or a model that is one network"
+            "an ensemble has no patch tokens: give the network of its run, or a model that is a single "
+            "network"
         )
 
     def network(self) -> ViT | BiT | None:

@@ -66,7 +66,7 @@ def as_probabilities(logits: Float[Tensor, "B classes"], outputs: Outputs) -> Fl
         return logits.sigmoid()
     if outputs == "softmax":
         return logits.softmax(dim=-1)
-    raise InputError("the model does not give classes: `vitreous.predict` reads what its task gives")
+    raise InputError("the model does not predict classes: use `vitreous.predict`, which handles every task")
 
 
 def encoder_of(model: nn.Module) -> nn.Module:
@@ -115,7 +115,7 @@ class Program(nn.Module):
         """Return the logits and the features. Raises InputError for another precision than the file's."""
         if torch.is_autocast_enabled("cpu"):
             raise InputError(
-                f"{self.path} computes in the precision it was written in: use {Param('precision')} fp32"
+                f"{self.path} runs in the precision it was exported in: use {Param('precision')} fp32"
             )
         found = self.compute(images.float().cpu().numpy(), count)
         return [torch.tensor(each, device=images.device) for each in found]

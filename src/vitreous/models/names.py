@@ -108,7 +108,7 @@ def unknown_name(name: str) -> InputError:
     if other and (size := OTHER_SIZES.get(other[1].lower())):
         weights = name if "/" in name else f"timm/{name}"
         return InputError(
-            f"{name!r} is a name of another library: vt.create('ViT-{size}/{other[2]}') has fresh weights, "
+            f"{name!r} is a name of another library: vt.create('ViT-{size}/{other[2]}') gives fresh weights, "
             f"vt.load('hf:{weights}') the published ones"
         )
     hint = nearest(name, list_models())
@@ -144,9 +144,9 @@ def create(name: str | ViTConfig | BiTConfig, *, seed: int = 0, **overrides: obj
     """
     if "pretrained" in overrides:
         raise InputError(
-            "create makes fresh weights and has no pretrained=: published ones are loaded, as with "
+            "create makes fresh weights and has no pretrained=: load published ones, as in "
             "vt.load('hf:google/vit-base-patch16-224')"
         )
     if seed < 0:
-        raise InputError(f"the seed is {seed}: give a number from 0")
+        raise InputError(f"the seed is {seed}: give 0 or more")
     return build_model(config_of(name, **overrides), seed=seed)

@@ -230,7 +230,7 @@ def check_channels(images: object, channels: int) -> None:
     another number of dimensions or of channels."""
     if not isinstance(images, torch.Tensor):
         kind = type(images).__name__
-        raise InputError(f"the model takes a tensor, not {kind}: model.preprocessing of images gives one")
+        raise InputError(f"the model takes a tensor, not {kind}: model.preprocessing(images) returns one")
     if images.ndim != 4:
         several = "a list of images" if images.ndim == 3 else "single images"
         raise InputError(

@@ -291,7 +291,7 @@ def contents(image: object, name: str) -> tuple[Any, str]:
     if callable(read := getattr(image, "read", None)):
         content = read()  # from where it is on
         if not isinstance(content, bytes):
-            raise InputError("an image's file is open as text: open it for bytes, as in open(path, 'rb')")
+            raise InputError("the image file is open as text: open it in binary mode, as in open(path, 'rb')")
         return content, name or "given as bytes"
     if hasattr(image, "detach"):
         assert isinstance(image, torch.Tensor)
@@ -417,7 +417,7 @@ def of_array(values: np.ndarray, about: About) -> Stored:
             f"{hint}"
         )
     if values.dtype.kind not in "buif":
-        raise InputError(f"an image of {values.dtype} is neither bytes (uint8) nor floating-point in 0 ... 1")
+        raise InputError(f"an image of {values.dtype} is neither uint8 nor floating-point in 0 ... 1")
     if values.dtype.kind == "b":
         values = values.astype(np.uint8) * 255
     unit = values.dtype.kind == "f" and values.min() >= 0 and values.max() <= 1
@@ -434,7 +434,7 @@ def checked_unit(values: np.ndarray) -> np.ndarray:
     """Return floating-point values. Raises InputError: they are not in 0 ... 1."""
     if not (np.isfinite(values).all() and values.min() >= 0 and values.max() <= 1):
         raise InputError(
-            f"a floating-point image has values in 0 ... 1, this one in {values.min():g} ... "
+            f"a floating-point image must have values in 0 ... 1, but this one has {values.min():g} ... "
             f"{values.max():g}: scale it, or give bytes (uint8)"
         )
     return values
@@ -521,8 +521,8 @@ class Stored:
         nor three are wanted."""
         if self.channels not in (1, 3):
             raise InputError(
-                f"an image is made gray or RGB, and the model takes {self.channels} channels: give the model "
-                f"a tensor (B, {self.channels}, H, W), normalized as its preprocessing says"
+                f"images are loaded as gray or RGB, but the model takes {self.channels} channels: give the "
+                f"model a tensor (B, {self.channels}, H, W), normalized as in its preprocessing"
             )
         pixels = self.array()
         return Image.fromarray(pixels[..., 0] if self.channels == 1 else pixels)

@@ -72,7 +72,7 @@ def open_answerer(
         overrides: fields of the configuration that are changed.
 
     Raises:
-        InputError: nothing there, damaged, a name without weights, or a pre-training run.
+        InputError: nothing there, damaged, a model name without weights, or a pre-training run.
     """
     task = task_of(model)
     if task is None or task.info.no_answers:
@@ -84,9 +84,7 @@ def open_answerer(
         kind = getattr(module_of(model), "task", None)
         if kind is not None and kind not in tasks():
             name = type(module_of(model)).__name__
-            raise InputError(
-                f"no command answers with a {name} ({kind}): use it from Python, as vt.{name} says"
-            )
+            raise InputError(f"no command runs a {name} ({kind}): use it from Python (see vt.{name})")
         return task, task.answerer_of(model)
     run = Path(model)
     trained = read_tree(run).get("task") if (run / "config.toml").is_file() else None
@@ -95,7 +93,8 @@ def open_answerer(
     opened = task.open(str(model), **overrides)
     if not (fresh or has_weights(str(model))):
         raise InputError(
-            f"{model} is a name without weights, and its answers mean nothing: give a run or a checkpoint"
+            f"{model} is a model name without weights, so its answers would mean nothing: give a run or a "
+            "checkpoint"
         )
     return open_answerer(opened)
 

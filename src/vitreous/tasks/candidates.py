@@ -126,8 +126,8 @@ class Trial:
                 line = said("{name}: {score} ({low} to {high}) of {count} validation images", **numbers)
             case "difference":
                 line = said(
-                    "{name}: {score} ({low} to {high}), by the difference from what is most like it on "
-                    "{count} validation images",
+                    "{name}: {score} ({low} to {high}), estimated by the difference from the most "
+                    "similar candidate on {count} validation images",
                     **numbers,
                 )
             case _:

@@ -93,9 +93,8 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
     ) -> recipe_choice.Choice[RunConfig]:
         if task := task_of_folders(data.train.classes):
             raise InputError(
-                f"{source} has the folders of data for {task}: add {Param('task')} {task}; or, should these "
-                "be "
-                "classes, give their folders other names"
+                f"{source} has the folders of a dataset for {task}: add {Param('task')} {task}; or, if these "
+                "are classes, rename the folders"
             )
         check_to_learn(data.train, source)
         choice = choose_for(source, data, settings, recipe=recipe, init=init)
@@ -113,7 +112,7 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
         training = settings.get("training", {})
         if several and training.get("loss") in objectives.RareClassLoss.NAMES:
             raise InputError(
-                f"training.loss={training['loss']} is for one label an image: use data.class_balance=true"
+                f"training.loss={training['loss']} is for one label per image: use data.class_balance=true"
             )
         task = "multilabel" if several else "classification"
         return super().configured(config, data, {**settings, "task": task})
@@ -310,16 +309,16 @@ def mirrored_by_data(
         config = training_settings.configure(choice.config, {"augmentation": {"flip": 0.0}})
         reason = recipe_choice.Reason(
             said(
-                "images are not mirrored: on {count} training images, an SVM that learns from mirror images "
-                "as well has {mirrored} instead of {plain}",
+                "images are not mirrored: on {count} training images, an SVM that also learns from mirror "
+                "images reaches {mirrored} instead of {plain}",
                 **measured,
             )
         )
         return choice._replace(config=config, reasons=(*choice.reasons, reason))
     reason = recipe_choice.Reason(
         said(
-            "mirroring does no harm beyond chance: on {count} training images, an SVM that learns from "
-            "mirror images as well has {mirrored}, and {plain} without",
+            "mirroring does no harm beyond chance: on {count} training images, an SVM that also "
+            "learns from mirror images reaches {mirrored}, and {plain} without them",
             **measured,
         )
     )

@@ -145,8 +145,8 @@ def fit(
             say(
                 said(
                     "early stopping: ended at step {step} of {total}, since {worse} validations in a row "
-                    "were not better than that at step {best}; a higher "
-                    "training.records.early_stopping.patience in config.toml goes on",
+                    "were not better than that at step {best}; to continue, "
+                    "raise training.records.early_stopping.patience in config.toml",
                     step=learner.step,
                     total=trainer.total,
                     worse=learner.worse,

@@ -71,7 +71,7 @@ class Forecast(Result):
                 epochs=self.epochs,
             ),
             said(
-                "time: about {time} on {device} in {precision}; a step computes for {step} and reads for "
+                "time: about {time} on {device} in {precision}; each step computes for {step} and reads for "
                 "{reading}",
                 time=said_time(self.seconds, about=True),
                 device=self.device,
@@ -80,11 +80,11 @@ class Forecast(Result):
                 reading=said_time(self.reading_seconds),
             ),
             said(
-                "memory: about {memory}, of {free} that are free",
+                "memory: about {memory} of {free} free",
                 memory=byte_size(self.memory),
                 free=byte_size(self.free_memory),
             ),
-            said("nothing was trained, and nothing written"),
+            said("nothing was trained or written"),
         ]
         return "\n".join(lines)
 

@@ -142,7 +142,7 @@ class ImageTask(Task[ImageConfigT, ImagesT, ModelT]):
         own_batch = settings.get("training", {}).get("batch_size")
         if own_batch and images < size:
             raise InputError(
-                f"a batch of {size} is more than the {images} images to train on: set {Param('batch_size')} "
+                f"a batch of {size} is more than the {images} training images: set {Param('batch_size')} "
                 f"{max(images // 4, 1)}, for example"
             )
         if not own_batch and images < (2 * size if recipe else size):
@@ -309,11 +309,11 @@ class ImageTask(Task[ImageConfigT, ImagesT, ModelT]):
         source, learned, split, parts = self.parts_for(spec, answerer, data, settings)
         if learned and (drawn := DRAWN & settings.get("data", {}).keys()):
             raise InputError(
-                f"data.{min(drawn)} would calibrate on images that {spec} has learned from: leave it out"
+                f"data.{min(drawn)} would calibrate on images that {spec} was trained on: leave it out"
             )
         if learned and parts.validation is None:
             raise InputError(
-                f"{spec} was trained without a validation set: name images that it did not learn from, or "
+                f"{spec} was trained without a validation set: name images that it was not trained on, or "
                 f"train it again with {Param('settings')} data.validation_fraction=0.1"
             )
         if parts.validation is not None:
@@ -344,8 +344,7 @@ class ImageTask(Task[ImageConfigT, ImagesT, ModelT]):
             drawn |= {"recorded.file"}
         if learned and split and drawn:
             raise InputError(
-                f"the parts of {source} are those of {split}, so data.{min(drawn)} has no effect: leave it "
-                "out"
+                f"{source} is split as in {split}, so data.{min(drawn)} has no effect: leave it out"
             )
         parts = self.open_source(source, data_config({"data": merged(base, own)}), answerer)
         for note in held_out.data_notes(held_out.findings_of(tuple(parts))):

@@ -228,7 +228,7 @@ def recipe_reasons(
             "{epochs:g} epochs in batches of {batch}: with so many images each need not be seen more often",
             **lengths,
         )
-    mixed = said("no Mixup: in a short training it would cost more than it gives")
+    mixed = said("no Mixup: in a short training run, it would cost more than it gains")
     if config.augmentation.mix:
         mixed = said("Mixup, as every image will be seen a hundred times and more")
     reasons = [
@@ -254,14 +254,14 @@ def recipe_reasons(
             text = said("images are mirrored, rotated, shifted and scaled a little")
         reasons.append(reason(("augmentation.affine", "augmentation.flip"), text))
     if config.preprocessing.resize == WHOLE and data.height != data.width:
-        text = said("images are squashed to a square, not cropped: the edges may show what the label means")
+        text = said("images are squashed to a square, not cropped: the edges may matter for the label")
         reasons.append(reason(("preprocessing.resize",), text))
     if data.multi_label:
         text = said("an image may have several labels: one yes or no for each class")
         reasons.append(reason(("training.loss",), text))
     if data.channels == 3 and min(data.height, data.width) >= PHOTO:
         text = said(
-            "from scratch; if these are photographs, a pre-trained encoder brings far more: add --init "
+            "from scratch; if these are photographs, a pre-trained encoder is far better: add --init "
             "hf:google/vit-base-patch16-224 (on CIFAR-10, 98.6% after 500 steps from such weights, where "
             "ViTs from scratch have 80 to 95%)"
         )

@@ -210,7 +210,7 @@ class Regression(ImageTask[RegressionConfig, Splits, Regressor]):
         outputs = getattr(getattr(model, "config", None), "num_classes", None) or 1
         if outputs > 1:
             raise InputError(
-                f"the model predicts {outputs} numbers for each image, and here a regression has one: "
+                f"the model predicts {outputs} numbers for each image, but regression here has one: "
                 "vt.load(MODEL)(images) gives all of them"
             )
         found: Regressor = super().answerer_of(model, files)

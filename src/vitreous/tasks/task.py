@@ -370,10 +370,10 @@ def config_of_run(spec: str, data: str | None, kind: type[AnyConfig]) -> AnyConf
     if (folder / "config.toml").is_file():
         config = runs.Run.open(folder, kind).config
         if data is None:
-            check_data_present(config.source, folder, f"name where they are now after {spec}")
+            check_data_present(config.source, folder, f"name where it is now after {spec}")
         return config
     if data is None:
         raise InputError(
-            f"{spec} is not a run directory, so it does not say what to evaluate on: name the data"
+            f"{spec} is not a run directory, so it does not record its data: name the data to evaluate on"
         )
     return None

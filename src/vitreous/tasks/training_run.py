@@ -77,7 +77,7 @@ def with_run(
         )
     if fit_memory and config.training.computed.shard and world.size > 1:
         raise InputError(
-            f"{Param('batch_size')} auto measures a whole model, and {Param('shard')} is for those that do "
+            f"{Param('batch_size')} auto needs the whole model, and {Param('shard')} is for those that do "
             "not fit: give a "
             "number, and training.machine.grad_accum_steps for micro-batches"
         )

@@ -226,12 +226,12 @@ def with_kept_trials(plan: AnyPlan, place: Place) -> AnyPlan:
     kept = kept_trials(plan.made.path) if world.first else None
     compared: Comparison | None = None
     why = said(
-        "candidates were compared by another version, whose answers this one cannot read: the network alone "
-        "answers; a new run compares them again"
+        "candidates were compared by another version, whose answers this one cannot read: only the "
+        "network is used; a new run compares them again"
     )
     if kept is not None and kept.decision is not None:
         table = Table.of(plan.data, problem_of(plan.config, plan.data), place.device, kept.most)
-        why = said("the images are not those on which candidates were compared: the network alone answers")
+        why = said("the images are not those on which candidates were compared: only the network is used")
         if kept.fill(table):
             compared = Comparison(Training(**kept.decision), table)
     others = world.broadcast(compared and compared.for_others())
@@ -477,7 +477,7 @@ class Trials:
         stopped.add_note(
             said(
                 "stopped while candidates were compared: {run} has the best so far, {name}; use it with "
-                "{command}, or go on with vitreous train --resume {path}",
+                "{command}, or resume it with vitreous train --resume {path}",
                 run=self.run.path,
                 name=best.trial.title(),
                 command=predicting(self.run.path),
@@ -522,17 +522,19 @@ class Trials:
             several: whether there was another.
         """
         if tried is None and not self.table.held_out:
-            return said("nothing is trained: there is no time for short trials, which would decide on it")
+            return said(
+                "nothing is trained: there is no time for the short trials that would choose what to train"
+            )
         if self.table.is_solved and not self.asked:
             return said("nothing is trained: {name} answers all of them correctly", name=ahead.trial.title())
         may_end = (several or not self.table.held_out) and not self.asked
         if tried is not None and may_end and self.table.lost(tried, ahead):
             return said(
-                "nothing is trained: {name} is below by more than chance after its short trial",
+                "nothing is trained: after its short trial, {name} is worse by more than chance",
                 name=tried.trial.title(),
             )
         if self.seconds_left(self.longest(ahead)) < limit("shortest trial") * self.clock.slowness:
-            return said("nothing is trained: what is left of the time is for the report")
+            return said("nothing is trained: the remaining time is for the report")
         return ""
 
     def length(self, training: Training, ahead: Candidate | None) -> str | None:

@@ -239,7 +239,7 @@ class Tracker(Callback):
         except Exception as error:
             self.failed = True
             sentence = said(
-                "{name} failed and is not used any more ({reason}); metrics.jsonl has everything",
+                "{name} failed and is no longer used ({reason}); metrics.jsonl has everything",
                 name=self.name,
                 reason=one_line(error),
             )

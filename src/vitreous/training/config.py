@@ -274,7 +274,10 @@ def check_length(text: str) -> str:
     number, unit = float(found[1]), found[2]
     if found[3]:
         if unit == "minute" or not 0 < float(found[3]) <= YEAR:
-            raise ValueError(f"{text!r} is not a length: write 90 epochs in 20 minutes, for the shorter one")
+            raise ValueError(
+                f"{text!r} is not a length: write, for example, 90 epochs in 20 minutes (whichever is "
+                "shorter)"
+            )
         return f"{check_length(f'{number:g} {unit}s')} in {without_zeros(float(found[3]))} minutes"
     if unit == "step":
         if number != int(number):
@@ -496,7 +499,7 @@ class RunConfig(CommandConfig):
     @model_validator(mode="after")
     def _head_of_classes(self) -> RunConfig:
         if self.training.linear_start and self.task != "classification":
-            raise ValueError("training.head.kind=linear is for images with one class each: leave it out")
+            raise ValueError("training.head.kind=linear is for images that have one class each: leave it out")
         return self
 
     @property

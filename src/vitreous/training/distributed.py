@@ -194,7 +194,7 @@ def meet(store: Any, rank: int, size: int) -> str:
                 return name
         time.sleep(0.05)
     raise InputError(
-        f"not all of {size} processes have come within {MEETING / 60:g} minutes: look at the others"
+        f"not all of the {size} processes joined within {MEETING / 60:g} minutes: check the others"
     )
 
 
@@ -217,7 +217,7 @@ def process_group(device: torch.device, minutes: float = WAITING) -> Iterator[tu
         own, gpus = number_of_launcher("LOCAL_RANK"), torch.cuda.device_count()
         if own >= gpus or device.index is not None:
             raise InputError(
-                f"torchrun gives each process a GPU of its own, and this machine has {gpus}: "
+                f"torchrun gives each process its own GPU, and this machine has {gpus}: "
                 f"use {Param('device')} cuda and --nproc-per-node {gpus}"
             )
         device = torch.device("cuda", own)

@@ -105,13 +105,13 @@ def described_checkpoint(source: str) -> tuple[ViTConfig | BiTConfig, Preprocess
         return config, images
     if not (isinstance(config, EnsembleConfig) and images):
         kind = type(config).__name__.removesuffix("Config")
-        raise InputError(f"{source} holds a {kind}: here, a model that sees images alone is needed")
+        raise InputError(f"{source} holds a {kind}: a model that takes only images is needed here")
     for member in config.members:
         if isinstance(seen := member.features, NetworkConfig):
             own = {"size": seen.network.image_size, "mean": seen.mean, "std": seen.std}
             return seen.network, images.model_copy(update=own)
     raise InputError(
-        f"{source} is an ensemble of methods without a network to begin with: give another {Param('init')}"
+        f"{source} is an ensemble of methods without a network to start from: give another {Param('init')}"
     )
 
 
@@ -157,8 +157,8 @@ def take_weights(model: Model, loaded: Model, source: str) -> None:
     if problems:
         raise InputError(
             f"{source} does not fit the model: {', '.join(problems[:5])} "
-            f"{'and more ' if len(problems) > 5 else ''}missing or of another shape; set no model.* that "
-            f"changes the architecture together with {Param('init')}"
+            f"{'and more ' if len(problems) > 5 else ''}missing or of another shape; do not set a model.* "
+            f"that changes the architecture together with {Param('init')}"
         )
 
 
@@ -242,8 +242,8 @@ def add_lora(model: nn.Module, config: LoRAConfig, *, seed: int) -> None:
             chosen.append(module)
     if not chosen:
         raise InputError(
-            f"training.lora changes the matrices of {' and '.join(config.parts)} in each layer, of which the "
-            "model has none that may learn: set training.lora=none, or look at training.freeze"
+            f"training.lora changes the matrices of {' and '.join(config.parts)} in each layer, and the "
+            "model has none that is trained: set training.lora=none, or check training.freeze"
         )
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(parameter.requires_grad and name.startswith("head."))

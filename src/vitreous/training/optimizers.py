@@ -43,7 +43,7 @@ def make_optimizers(
             hidden, rest = split_for_muon(model, groups)
             if not hidden:
                 raise InputError(
-                    "Muon is for the matrices of encoder layers, and none of them learns here: use another "
+                    "Muon is for the matrices of encoder layers, and none of them is trained: use another "
                     "training.optimizer.kind"
                 )
             muon = Muon(hidden, packed_weights(model), lr=peak_lr, momentum=config.momentum)

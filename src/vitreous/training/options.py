@@ -89,7 +89,7 @@ class Option(NamedTuple):
 
 
 Device = Annotated[
-    str, Option("auto, cpu, cuda, cuda:N or mps; auto is a GPU where there is one", default="auto")
+    str, Option("auto, cpu, cuda, cuda:N or mps; auto is a GPU if there is one", default="auto")
 ]
 ANY_SETTING = "any field of the configuration, as often as needed: --set model.depth=6"
 SIZE = "pixels of the images that the model takes: 384, or 384x512 (height x width)"
@@ -104,7 +104,7 @@ class RunOptions(TypedDict, total=False):
     device: Device
     precision: Annotated[
         str | None,
-        Option("auto (the default), fp32, bf16, or fp8 on GPUs that have it", sets="training.precision"),
+        Option("auto (the default), fp32, bf16, or fp8 on GPUs that support it", sets="training.precision"),
     ]
     shard: Annotated[
         bool | None,
@@ -113,7 +113,7 @@ class RunOptions(TypedDict, total=False):
     deterministic: Annotated[
         bool | None,
         Option(
-            "give the same bits every time on the same machine; slower", sets="training.machine.deterministic"
+            "give bit-identical results on the same machine; slower", sets="training.machine.deterministic"
         ),
     ]
     seed: Annotated[
@@ -149,7 +149,7 @@ class ImageOptions(TypedDict, total=False):
     model: Annotated[
         str | None,
         Option(
-            "the architecture, with fresh weights: ViT-S/16, R50+ViT-B/16 ...; by default it follows from "
+            "the architecture, with fresh weights: ViT-S/16, R50+ViT-B/16 ...; by default chosen from "
             "the data",
             sets="model.name",
         ),
@@ -158,7 +158,7 @@ class ImageOptions(TypedDict, total=False):
         "ModelLike | None",
         Option(
             "pre-trained weights to start from: hf:google/vit-base-patch16-224, a run, a checkpoint of any "
-            "format. try:CHECKPOINT compares it with the other candidates, of which the best becomes the "
+            "format. try:CHECKPOINT compares it with the other candidates, the best of which becomes the "
             "model. none: random weights, without a comparison"
         ),
     ]
@@ -180,7 +180,7 @@ class ImageOptions(TypedDict, total=False):
     strict: Annotated[
         bool | None,
         Option(
-            "stop at an image that cannot be read, instead of leaving it out",
+            "stop at the first image that cannot be read, instead of leaving it out",
             sets="data.reading.bad_files",
             on=0.0,
         ),
@@ -188,7 +188,7 @@ class ImageOptions(TypedDict, total=False):
     group_by: Annotated[
         str | None,
         Option(
-            "keep images of one group (a patient, a video) in one part: a column of the manifest, or a "
+            "keep images of one group (a patient, a video) in the same set: a column of the manifest, or a "
             "regular expression that finds the group in the name of each image",
             sets="data.split.group_by",
         ),
@@ -206,8 +206,8 @@ class ImageOptions(TypedDict, total=False):
     dry_run: Annotated[
         bool,
         Option(
-            "train nothing and write nothing: say what would be read, the steps, batch, memory and time, "
-            "from a batch that is read and two steps that are timed",
+            "train and write nothing: report what would be read, the steps, batch, memory and time, "
+            "estimated from one batch and two timed steps",
             default=False,
         ),
     ]
@@ -224,12 +224,12 @@ class OwnTrainOptions(TypedDict, total=False):
     task: Annotated[str | None, Option(f"{TASKS[0]} (the default), {', '.join(TASKS[1:])}")]
     recipe: Annotated[
         str | None,
-        Option("the name of a recipe (vitreous recipe lists them); by default it follows from the data"),
+        Option("the name of a recipe (vitreous recipe lists them); by default chosen from the data"),
     ]
     batch_size: Annotated[
         int | Literal["auto"] | None,
         Option(
-            "images in each step; auto: the number of the recipe, in micro-batches that fit the memory",
+            "images in each step; auto: the recipe's number, in micro-batches that fit in memory",
             sets="training.batch_size",
         ),
     ]
@@ -250,9 +250,7 @@ class OwnPretrainOptions(TypedDict, total=False):
     objective: Annotated[str | None, Option(f"{OBJECTIVES[0]} (the default), {', '.join(OBJECTIVES[1:])}")]
     recipe: Annotated[
         str | None,
-        Option(
-            "the recipe of a paper, such as mae or paper-masked-patch; by default it follows from the data"
-        ),
+        Option("the recipe of a paper, such as mae or paper-masked-patch; by default chosen from the data"),
     ]
     batch_size: Annotated[int | None, Option("images in each step", sets="training.batch_size")]
 

@@ -42,10 +42,10 @@ def pick_device(name: str) -> torch.device:
     except RuntimeError:
         raise InputError(f"unknown device {name!r}: use auto, cpu, cuda or cuda:N") from None
     if device.type not in ("cpu", "cuda"):
-        raise InputError(f"{Param('device')} {name}: this runs on cpu and cuda alone; use cpu or auto")
+        raise InputError(f"{Param('device')} {name}: only cpu and cuda are supported; use cpu or auto")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise InputError(
-            f"{Param('device')} {name}: there are {torch.cuda.device_count()} GPUs here; use cpu or auto"
+            f"{Param('device')} {name}: this machine has {torch.cuda.device_count()} GPUs; use cpu or auto"
         )
     return device
 
@@ -89,7 +89,7 @@ def answering_precision(wanted: str, device: torch.device, model: object = None)
     if (own := weights_type(model)) != torch.float32:
         if wanted == "fp32" or (wanted == "bf16" and own != torch.bfloat16):
             raise InputError(
-                f"precision={wanted!r} is for weights of float32, and those of the model are "
+                f"precision={wanted!r} is for float32 weights, and the model has "
                 f"{str(own).removeprefix('torch.')}: leave it out, or give model.float()"
             )
         return "fp32"

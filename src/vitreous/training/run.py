@@ -111,7 +111,7 @@ class Run(Generic[ConfigT]):
         theirs = Path(world.broadcast(str(path.absolute())))
         if not theirs.exists():
             raise InputError(
-                f"this machine does not see {theirs}, where the first process has begun the run: machines "
+                f"this machine does not see {theirs}, where the first process has started the run: machines "
                 f"that train together need a folder that all of them see; give it as {Param('out')}"
             )
         run = cls.open(path if world.first else theirs, type(config))
@@ -141,7 +141,7 @@ class Run(Generic[ConfigT]):
         Raises InputError: they are no longer where they were."""
         if source is None:
             command = f"vitreous {self.config.command} --resume {quote(str(self.path))} --data DATA"
-            check_data_present(self.config.source, self.path, f"say where they are now: {command}")
+            check_data_present(self.config.source, self.path, f"say where it is now: {command}")
             return self
         return Run(self.path, with_source(self.config, self.path, absolute_source(source)))
 
@@ -177,9 +177,8 @@ class Run(Generic[ConfigT]):
         a_step = facts.get("seconds", 0.0) / max(done, 1)
         if minutes is not None and 60 * minutes <= spent + a_step / 2:  # there is no time for another
             raise InputError(
-                f"{Param('minutes')} {minutes:g} is the total, and {self.path} has had {spent / 60:.3g}: "
-                "pass a "
-                "larger number"
+                f"{Param('minutes')} {minutes:g} is the total, and {self.path} has already used "
+                f"{spent / 60:.3g}: pass a larger number"
             )
         if minutes is None and (low or new.total_steps(per_epoch or done + 1) <= done):
             wanted = f"{Param('steps')} {steps}" if steps is not None else f"{Param('epochs')} {epochs:g}"

@@ -50,7 +50,7 @@ def validated(tree: Tree, run: type[AnyConfig]) -> AnyConfig:
     try:
         if issubclass(run, RunConfig):
             if "model" not in tree:
-                raise InputError("the configuration has no [model]: take config.toml as the run wrote it")
+                raise InputError("the configuration has no [model]: use config.toml as the run wrote it")
             where, kind = "model", kind_of(tree["model"], run)
             tree["model"] = kind(**tree["model"])
             where, kind = "", run
@@ -71,7 +71,7 @@ def named_model(tree: Tree, run: type[RunConfig]) -> Tree:
         return tree
     if found := name_on_hub(str(model["name"]).removeprefix("hf:")):
         raise InputError(
-            f"{Param('model')} {model['name']}: a model is named as in ViT-B/16, and has fresh weights; for "
+            f"{Param('model')} {model['name']}: a model has a name such as ViT-B/16, and fresh weights; for "
             f"pre-trained ones, did you mean {Param('init')} {found}?"
         )
     # A name does not set the image size: pad, so that the default size fits every patch.

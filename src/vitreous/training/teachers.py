@@ -75,7 +75,7 @@ def matching_columns(teacher: Model, classes: Sequence[str]) -> Int[Tensor, " cl
     if labels is None:
         if teacher.config.num_classes != len(classes):
             raise InputError(
-                f"the teacher has {teacher.config.num_classes} classes without names, the data has "
+                f"the teacher has {teacher.config.num_classes} unnamed classes, but the data has "
                 f"{len(classes)}: a teacher must know the classes of the data"
             )
         return torch.arange(len(classes))

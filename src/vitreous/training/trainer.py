@@ -452,8 +452,8 @@ class TimeBudget:
                     more = max(minutes * FEW_EPOCHS / epochs, minutes + 1)
                 warnings.warn(
                     said(
-                        "{time} hold about {total} steps, {epochs:.1f} epochs: too few to learn much; give "
-                        "--minutes {more:.0f} or more, or a smaller model",
+                        "{time} are enough for only about {total} steps, {epochs:.1f} epochs: too few to "
+                        "learn much; give --minutes {more:.0f} or more, or a smaller model",
                         time=said_time(self.seconds),
                         total=total,
                         epochs=epochs,

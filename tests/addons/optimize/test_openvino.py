@@ -54,7 +54,7 @@ def numbers_model() -> Model:
 def test_what_a_folder_cannot_be(tmp_path: Path) -> None:
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "one.jpg").write_text("mine")
-    for path, words in (("photos", "exists, and is not an exported model"), ("photos/one.jpg", "ends in")):
+    for path, words in (("photos", "exists, but is not an exported model"), ("photos/one.jpg", "ends in")):
         with pytest.raises(InputError, match=words):
             export(plain(), tmp_path / path, "openvino")
     assert (tmp_path / "photos" / "one.jpg").read_text() == "mine"

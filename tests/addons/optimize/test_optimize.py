@@ -125,7 +125,7 @@ def test_a_chosen_file_answers_without_pytorch(
     assert "onnx fp32" in capsys.readouterr().err  # so do the answers to any number of images
     with monkeypatch.context() as elsewhere:  # a machine without the engine
         elsewhere.setattr(choice, "is_installed", lambda name: name != "onnxruntime")
-        with pytest.warns(UserWarning, match="asks for onnxruntime, which is not installed here"):
+        with pytest.warns(UserWarning, match="asks for onnxruntime, which is not installed"):
             (other,) = vt.predict(model, image, progress=False)
         assert [each.label for each in other.top] == [each.label for each in plain.top]
         found, known = ([each.probability for each in answer.top] for answer in (other, plain))
@@ -167,7 +167,7 @@ def test_bf16_is_that_of_the_device_that_the_model_has_gone_to(monkeypatch: pyte
 def test_what_cannot_be_optimized(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model, photos = str(place / "model"), str(place / "photos")
     for words, sentence in (
-        (["ViT-Ti/16", photos], "neither a run nor a folder of weights"),
+        (["ViT-Ti/16", photos], "neither a run nor a model folder"),
         ([model, photos, "--budget", "much"], "is not a part: write 0.3% or 0.003"),
         ([model, photos, "--engines", "onxx"], "unknown engine 'onxx': did you mean 'onnx'?"),
         ([model], "not a run directory"),

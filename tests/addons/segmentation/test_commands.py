@@ -90,7 +90,7 @@ def test_evaluate_judges_the_held_out_part_or_other_data(run, streets, command):
     trained_on = "all of it, every image of which it was trained on (by their content)"
     assert (other["test_count"], other["part"]) == (9, trained_on)
     pages = command("evaluate", run, "digit-pages")
-    assert (pages.code, "has other classes than the model" in pages.err) == (2, True)
+    assert (pages.code, "and the model differ in their classes" in pages.err) == (2, True)
     unknown = command("evaluate", run, "--set", "training.length=3 steps")
     assert "all of its settings begin with data." in unknown.err
     table = command("evaluate", run).out
@@ -128,7 +128,7 @@ def test_predict_writes_masks_and_overlays(run, command, tmp_path):
     assert sum(found["shares"].values()) == pytest.approx(1)
     assert [each["path"] for each in told["failed"]] == ["missing.jpg"]
     again = command("predict", run, "photo.jpg", "--out", tmp_path)
-    assert (again.code, "nothing is overwritten" in again.err) == (2, True)
+    assert (again.code, "is not overwritten" in again.err) == (2, True)
     assert ".png" in command("predict", run, "photo.jpg", "--out", tmp_path / "more").out
 
 
@@ -229,7 +229,7 @@ def test_images_that_cannot_be_read_are_listed(streets, command, tmp_path, workp
         (("streets", "--recipe", "deit"), "--recipe does not apply to --task segmentation"),
         (("streets", "--set", "model.decodr=linear"), "model.decoder"),
         (("streets", "--set", "augmentation.mix.cutmix=1"), "augmentation.mix cannot change a mask"),
-        (("streets", "--batch-size", "50"), "a batch of 50 is more than the 9 images"),
+        (("streets", "--batch-size", "50"), "a batch of 50 is more than the 9 training images"),
         (("streets", "--model", "BiT-R50x1"), "give a ViT"),
         (("streets", "--init", "nowhere.npz"), "nowhere.npz"),
         (("--resume", "runs/mine"), "runs/mine is a run of --task classification"),
@@ -255,7 +255,7 @@ def test_other_commands_say_what_a_segmenter_cannot(run, command, tmp_path):
             ("inspect", run, "photo.jpg", "--set", "model.heads=2"),
             "--set does not apply to --task segmentation",
         ),
-        (("predict", "Seg-Ti/16", "photo.jpg"), "a name without weights"),
+        (("predict", "Seg-Ti/16", "photo.jpg"), "a model name without weights"),
         (("train", "--model", "Seg-Ti/16"), "train it with --task segmentation"),
     ):
         done = command(*arguments)

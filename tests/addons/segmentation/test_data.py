@@ -129,8 +129,8 @@ def spoil(tmp_path, what):
         ("no mask", "c.jpg has no mask: put c.png into"),
         ("size", "c.png is 23x20, its image 24x20"),
         ("colors", r"c.png has colors \(mode RGB\), not class numbers"),
-        ("range", r"has the value 2, but there are 2 classes \(0 to 1; 255 is left out\)"),
-        ("unknown color", "which classes.txt gives to no class"),
+        ("range", r"has the value 2, but there are 2 classes \(0 to 1; 255 is ignored\)"),
+        ("unknown color", "which no class of classes.txt has"),
         ("twice", "names 'a' twice"),
         ("half colored", "has 2 classes but 1 colors"),
         ("empty", "images holds no image"),
@@ -163,10 +163,10 @@ def test_a_stray_value_in_one_mask_is_named(tmp_path, caplog, value, masks, told
 @pytest.mark.parametrize(
     ("values", "kind", "severity", "said"),
     [
-        ([0, 255], "one value", "error", "their values: 0, 255; 255 is left out"),
+        ([0, 255], "one value", "error", "their values: 0, 255; 255 is ignored"),
         ([255], "nothing in masks", "error", "every pixel of every mask is 255"),
         ([0, 100], "sparse values", "warning", "values 0, 100, and .* 99 classes are in no mask"),
-        ([0, 100, 255], "sparse values", "warning", "values 0, 100, 255, and .*255 is left out"),
+        ([0, 100, 255], "sparse values", "warning", "values 0, 100, 255, and .*255 is ignored"),
         ([0, 1, 3, 255], None, None, None),
     ],
 )
@@ -296,7 +296,7 @@ def test_evaluation_decodes_in_threads_and_in_order(tmp_path, monkeypatch):
 
 def test_a_batch_larger_than_the_data_is_said(tmp_path):
     splits = open_masked(str(write(tmp_path)), DataConfig(test_fraction=0.0))
-    with pytest.raises(InputError, match="a batch of 11 is more than the 10 samples"):
+    with pytest.raises(InputError, match="a batch of 11 is more than the 10 training samples"):
         loader(splits.train, batch_size=11)
 
 

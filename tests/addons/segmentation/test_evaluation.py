@@ -131,7 +131,7 @@ def test_each_image_is_judged_once_at_its_own_size():
 
 def test_nothing_to_judge_is_said():
     config = SegmenterConfig(image_size=16, patch_size=8, num_classes=3, width=8, depth=1, heads=1, mlp_dim=8)
-    with pytest.raises(InputError, match="not one of 1 images can be read: image 1: torn"):
+    with pytest.raises(InputError, match="none of the 1 images can be read: image 1: torn"):
         evaluate_segmenter(Segmenter(config), MaskedSubset(Three(), np.array([1])))
 
 

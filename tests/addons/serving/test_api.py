@@ -283,8 +283,8 @@ def test_refusals_are_one_sentence(
 @pytest.mark.parametrize(
     ("query", "words"),
     [
-        ("kind=attention&layer=9", "layer 9 is not there: the model has 2"),
-        ("kind=attention&head=9", "head 9 is not there: layer 2 has 2"),
+        ("kind=attention&layer=9", "there is no layer 9: the model has 2"),
+        ("kind=attention&head=9", "there is no head 9: layer 2 has 2"),
         ("kind=attention&patch=5x1", "there is no patch 5x1: the grid has 4 rows and 4 columns"),
         ("kind=evidence&patch=1x1", "patch has no effect with kind=evidence"),
         ("layer=99", "layer has no effect with kind=rollout: use kind=attention"),

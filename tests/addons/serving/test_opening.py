@@ -49,7 +49,7 @@ def test_a_model_of_another_kind_is_refused(tmp_path: Path) -> None:
         image_size=16, patch_size=4, width=16, depth=1, heads=2, mlp_dim=16, num_classes=4
     )
     save(Segmenter(config, labels=["ground", "ant", "bee", "cat"]), tmp_path / "masks")
-    with pytest.raises(InputError, match="cannot be served: vitreous predict answers for files"):
+    with pytest.raises(InputError, match="cannot be served: use vitreous predict on files"):
         loaded(tmp_path / "masks")
 
 
@@ -63,7 +63,7 @@ def test_an_exported_file_is_served(checkpoint: Path, tmp_path: Path, ending: st
     answer = asked(found.model, "predict")
     assert answer["label"] == plain["label"]
     assert answer["probability"] == pytest.approx(plain["probability"], abs=1e-5)
-    with pytest.raises(InputError, match="in the precision it was written in"):
+    with pytest.raises(InputError, match="in the precision it was exported in"):
         loaded(tmp_path / f"program{ending}", "bf16")
 
 

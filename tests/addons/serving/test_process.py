@@ -147,7 +147,7 @@ def test_a_missing_extra_is_named_with_its_cure(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_model_in_memory_is_refused() -> None:
-    with pytest.raises(InputError, match="type Linear is not served from memory"):
+    with pytest.raises(InputError, match="type Linear cannot be served from memory"):
         vt.serve(torch.nn.Linear(2, 2))
 
 
@@ -218,7 +218,7 @@ def test_loading_again_loses_no_request(tmp_path: Path) -> None:
         until("the model that answers is kept")
         replace_model(place, make_vit(classes=None))  # nor does one with other addresses
         process.send_signal(signal.SIGHUP)
-        until("the new model answers other questions")
+        until("the new model has different endpoints")
         count = len(labels)
         while len(labels) < count + 5:
             time.sleep(0.01)

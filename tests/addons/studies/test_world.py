@@ -87,7 +87,7 @@ def test_opened_by_name() -> None:
     ("rest", "said"),
     [
         ("shape", "did you mean"),
-        ("shapes:many", "count is 'many', no number"),
+        ("shapes:many", "count is 'many', not a number"),
         ("shapes@4", "size is 4: give 8 ... 512"),
         ("shapes,cluter=3", "unknown option 'cluter'"),
         ("shapes,looks=odd", "give other or same"),

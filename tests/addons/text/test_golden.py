@@ -131,7 +131,7 @@ def test_marian_decoding(golden):
 
 
 def test_a_foreign_tokenizer_is_refused_in_one_sentence(golden):
-    with pytest.raises(vt.InputError, match="another library, whose tokenizer is not read here"):
+    with pytest.raises(vt.InputError, match="another library, whose tokenizer is not supported"):
         read_tokenizer(golden("hf_marian").folder)
 
 

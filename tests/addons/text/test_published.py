@@ -55,10 +55,10 @@ def test_a_loaded_translator_translates(peer_families: ModuleType) -> None:
 def test_a_damaged_tokenizer_is_one_sentence(damage: bytes, tmp_path: Path) -> None:
     shutil.copytree(MARIAN, tmp_path / "m")
     (tmp_path / "m" / "source.spm").write_bytes(damage)
-    with pytest.raises(vt.InputError, match=r"source\.spm is not a model of SentencePiece"):
+    with pytest.raises(vt.InputError, match=r"source\.spm is not a SentencePiece model"):
         vt.Translator.load(tmp_path / "m")
     (tmp_path / "m" / "source.spm").unlink()
-    with pytest.raises(vt.InputError, match="has no tokenizer beside its weights"):
+    with pytest.raises(vt.InputError, match="has no tokenizer next to its weights"):
         vt.Translator.load(tmp_path / "m")
 
 

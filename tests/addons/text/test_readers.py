@@ -53,7 +53,7 @@ def ending(tensors: dict[str, torch.Tensor], end: str) -> str:
             "missing weights: .*k_proj",
         ),
         (lambda c, t: t.update({ending(t, "fc1.bias") + ".more": torch.zeros(2)}), "left over weights"),
-        (lambda c, t: c.pop("d_model"), "config.json does not say 'd_model'"),
+        (lambda c, t: c.pop("d_model"), "config.json lacks 'd_model'"),
         (lambda c, t: c.update(d_model="wide"), "config.json: .*width"),
         (lambda c, t: c.update(activation_function="gelo"), "did you mean 'gelu'"),
     ],

@@ -87,7 +87,7 @@ def test_translate_lines_of_standard_input(translator, command, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("\n \n"))
     done = command("translate", translator)
     assert done.code == 2
-    assert "no text to translate, neither after the run nor in standard input" in done.err
+    assert "no text to translate, neither on the command line nor on standard input" in done.err
 
 
 def test_an_empty_line_gives_an_empty_line(translator, command, monkeypatch):
@@ -144,7 +144,7 @@ def test_a_refused_training_leaves_no_run(pairs, command, tmp_path):
         (("translate", "train", "--set", "model.widht=3"), "model.width"),
         (("translate", "train", "--resume", "runs/mine"), "runs/mine is a run of --task classification"),
         (("translate", "train", "pairs.tsv", "--resume", "runs/pairs"), "give no other settings"),
-        (("translate", "train", "pairs.tsv", "--out", "runs/pairs"), "exists already"),
+        (("translate", "train", "pairs.tsv", "--out", "runs/pairs"), "already exists"),
         (("train", "--resume", "runs/pairs"), "vitreous translate train --resume runs/pairs"),
         (
             ("evaluate", "runs/pairs", "--image-size", "32"),

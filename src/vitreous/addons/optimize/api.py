@@ -24,7 +24,7 @@ def optimize(model: Any, data: Any = None, **options: Unpack[OptimizeOptions]) -
 
     Args:
         model: a run, or a folder of weights in the native format.
-        data: images that the model did not learn from; by default the validation set of the run's data.
+        data: images that the model was not trained on; by default the validation set of the run's data.
         options: of `OptimizeOptions`.
 
     Raises:
@@ -35,14 +35,14 @@ def optimize(model: Any, data: Any = None, **options: Unpack[OptimizeOptions]) -
     budget, timed_batch = options["budget"], options["timed_batch"]
     if not 0 <= budget < 1 or timed_batch < 1:
         raise InputError(
-            f"{Param('budget')} {budget:g} is not a part of 1, as 0.3% is, or "
+            f"{Param('budget')} {budget:g} is not a fraction below 1 (such as 0.3%), or "
             f"{Param('timed_batch')} is below 1"
         )
     path, folder = path_of_run(model), weights_folder(model)
     if folder is None:
         raise InputError(
-            f"{model_name(model)} is neither a run nor a folder of weights, beside which the choice is "
-            "written: vitreous convert it to a folder"
+            f"{model_name(model)} is neither a run nor a model folder, in which the choice could be "
+            "stored: write one with vitreous convert"
         )
     how = computation(options["device"], options["batch_size"], options["workers"])
     chosen = measuring.engines_here(how["device"], options["engines"])

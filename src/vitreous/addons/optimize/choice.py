@@ -69,8 +69,7 @@ def optimized(spec: object) -> Optimized | None:
                 return None
             if not is_installed(package := ENGINES[chosen["engine"]].package):
                 warnings.warn(
-                    f"{folder / CHOICE} asks for {package}, which is not installed here: PyTorch computes in "
-                    "its place",
+                    f"{folder / CHOICE} asks for {package}, which is not installed: PyTorch is used instead",
                     stacklevel=2,
                 )
                 return None

@@ -38,7 +38,7 @@ def optimize(
     data: Annotated[
         str | None,
         Parameter(
-            help="images that the model did not learn from; by default the validation set of the run's data"
+            help="images that the model was not trained on; by default the validation set of the run's data"
         ),
     ] = None,
     /,

@@ -46,7 +46,7 @@ def open_openvino(path: Path) -> tuple[Mapping[str, str], Compute]:
         about = {name: json.dumps(value) for name, value in json.loads(described).items()}
     except (OSError, ValueError, AttributeError):
         raise InputError(
-            f"{path} does not say what its model is: write it again with vitreous export"
+            f"{path} does not describe its model: export it again with vitreous export"
         ) from None
     lower = json.loads(about.get("precision", "null")) in ("bf16", "int8")
     full = not lower or json.loads(about.get("inputs", "null")) == PIXELS

@@ -55,7 +55,7 @@ def check_masks(source: str, *, workers: int | None = None) -> DataReport:
     pairs = {name: good_pairs(masked, bad, wrong, workers) for name, masked in parts.items()}
     if not any(len(each.indices) for each in pairs.values()):
         reasons = [*wrong, *(f"{name} cannot be read ({reason})" for name, reason in bad)]
-        raise InputError(f"not one image of {source} has a mask that fits it: {reasons[0]}")
+        raise InputError(f"no image of {source} has a mask that fits it: {reasons[0]}")
     good = {name: parts[name].subset(each.indices) for name, each in pairs.items()}
     number = dict[bytes, int]()
     for each in pairs.values():

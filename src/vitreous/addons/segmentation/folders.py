@@ -85,7 +85,9 @@ def open_masked(spec: str, config: DataConfig, *, classes: tuple[str, ...] | Non
     """
     if spec == DIGIT_PAGES:
         if classes not in (None, CLASSES):
-            raise InputError(f"{DIGIT_PAGES} has other classes than the model, which knows {listed(classes)}")
+            raise InputError(
+                f"{DIGIT_PAGES} and the model differ in their classes; the model knows {listed(classes)}"
+            )
         return open_digit_pages(config)
     root = existing_folder(spec)
     parts: dict[str, list[tuple[Path, Path]]] = {}  # each image with its mask
@@ -147,7 +149,7 @@ def layout(root: Path) -> dict[str, tuple[Path, Path]]:
             if folders := image_and_mask_folders(root, pattern):
                 parts[part] = folders
     if parts and "train" not in parts:
-        raise InputError(f"{root} has the parts {', '.join(parts)} but no train/: {LAYOUT}, below train/ too")
+        raise InputError(f"{root} has {', '.join(parts)} but no train/: {LAYOUT}, in train/ as well")
     if not parts and (folders := image_and_mask_folders(root, "{}")):
         parts["all"] = folders
     if not parts:
@@ -195,7 +197,7 @@ def check_files(pairs: Sequence[tuple[Path, Path]], legend: Legend | None) -> li
 
     sizes = [size for size in in_threads(check, pairs) if size]
     if not sizes:
-        raise InputError(f"not one of {len(pairs)} images and masks can be read, such as {pairs[0][0]}")
+        raise InputError(f"none of the {len(pairs)} images and masks can be read, for example {pairs[0][0]}")
     return sizes
 
 

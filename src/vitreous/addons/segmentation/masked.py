@@ -93,9 +93,9 @@ def read_legend(path: Path) -> Legend:
     matches = [re.fullmatch(r"(.*\S)\s+#([0-9a-fA-F]{6})", line) for line in lines]
     names = tuple(match[1] if match else line for line, match in zip(lines, matches, strict=True))
     if not 1 <= len(names) <= MOST_CLASSES:
-        raise InputError(f"{path} names {len(names)} classes: write 1 to {MOST_CLASSES}, each in a line")
+        raise InputError(f"{path} names {len(names)} classes: write 1 to {MOST_CLASSES}, one a line")
     if twice := [name for number, name in enumerate(names) if name in names[:number]]:
-        raise InputError(f"{path} names {twice[0]!r} twice: give each class a name of its own")
+        raise InputError(f"{path} names {twice[0]!r} twice: give each class its own name")
     colors = [tuple(bytes.fromhex(match[2])) for match in matches if match]
     if not colors:
         return Legend(names)
@@ -110,7 +110,7 @@ def check_mode(image: Image.Image, name: str, legend: Legend | None) -> None:
     if image.format in ("JPEG", "MPO"):
         raise InputError(
             f"the mask {name} is a JPEG, whose lossy compression adds values between those of the classes: "
-            "save masks as PNG; of a mask of black and white that exists as JPEG alone, save "
+            "save masks as PNG; for a black-and-white mask that only exists as JPEG, save "
             "image.convert('L').point(lambda value: value > 127)"
         )
     if image.mode in INDEX_MODES or (legend and legend.colors and image.mode in ("RGB", "RGBA")):
@@ -139,7 +139,7 @@ def class_numbers(image: Image.Image, name: str, legend: Legend | None) -> Mask:
     if (wrong := values[(values >= known) & (values != IGNORED)]).size:
         raise InputError(
             f"the mask {name} has the value {wrong.min()}, but there are {known} classes (0 to {known - 1}; "
-            f"{IGNORED} is left out): fix the mask, or name more in classes.txt"
+            f"{IGNORED} is ignored): fix the mask, or add classes to classes.txt"
         )
     return values.astype(np.uint8)
 
@@ -154,7 +154,7 @@ def from_colors(pixels: UInt8[np.ndarray, "H W 3"], name: str, legend: Legend) -
         mask[here], known = number, known | here
     if not known.all():
         raise InputError(
-            f"the mask {name} has the color #{code[~known][0]:06x}, which classes.txt gives to no class: "
+            f"the mask {name} has the color #{code[~known][0]:06x}, which no class of classes.txt has: "
             "add it there, or save the mask without smoothing"
         )
     return mask

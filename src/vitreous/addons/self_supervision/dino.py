@@ -248,7 +248,7 @@ class FeaturesAt(nn.Module):
         relative = isinstance(config, ViTConfig) and config.position.kind in kinds
         if relative and size != model.config.image_size:
             raise InputError(
-                "relative positions have no resized form for small crops: "
+                "relative positions cannot be resized for small crops: "
                 "set pretraining.dino.views.small_count=0, or choose other positions"
             )
         shape = meta_model(config)

@@ -237,7 +237,7 @@ class ServedModel:
             for endpoint in self.endpoints:
                 endpoint.answer([Question("warm-up", gray, endpoint.parameters())])
         except BadImage as bad:
-            raise InputError(f"the model cannot be served: for a gray image {bad.reason}") from None
+            raise InputError(f"the model cannot be served, it fails on a gray image: {bad.reason}") from None
 
 
 class Classifier(ServedModel):
@@ -320,9 +320,9 @@ def attention_map(
 
         layer = wanted.layer or config.depth
         if layer > config.depth:
-            raise InputError(f"layer {layer} is not there: the model has {config.depth}")
+            raise InputError(f"there is no layer {layer}: the model has {config.depth}")
         if wanted.head > config.heads:
-            raise InputError(f"head {wanted.head} is not there: layer {layer} has {config.heads}")
+            raise InputError(f"there is no head {wanted.head}: layer {layer} has {config.heads}")
         with capture_attention(
             model, reduce=lambda maps: readout_attention(maps.float(), asking).cpu()
         ) as attention:

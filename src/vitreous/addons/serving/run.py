@@ -53,11 +53,11 @@ def load(spec: str, *, device: str, precision: str, limits: Limits, language: st
     fast = fastest(spec, precision, device, {})
     task, model = open_answerer(fast, fresh=True)
     if outputs_of_task(task.name) not in KINDS:
-        raise InputError(f"{task.info.noun} cannot be served: vitreous predict answers for files")
+        raise InputError(f"{task.info.noun} cannot be served: use vitreous predict on files")
     path = local_path(spec)
     folder = path / "model" if (path / "model").is_dir() else path
     if isinstance(model, Program) and precision == "bf16":
-        raise InputError(f"{model.path} computes in the precision it was written in: use fp32")
+        raise InputError(f"{model.path} runs in the precision it was exported in: use fp32")
     chosen = automatic_precision(model, None, precision, place, folder=folder, say=say)
     kind = ServedModel if model.config.num_classes is None else KINDS[outputs_of(model)]
     served = kind(model, place, precision=chosen, most_pixels=limits.pixels)
@@ -139,7 +139,7 @@ async def load_again(server: Server, load_model: Callable[[], Loaded], asked: as
             await loop.run_in_executor(server.model_thread, loaded.model.warm_up)
             before = {each.name: each.item for each in server.loaded.model.endpoints}
             if before != {each.name: each.item for each in loaded.model.endpoints}:
-                raise InputError("the new model answers other questions: start another server for it")
+                raise InputError("the new model has different endpoints: start another server for it")
             server.use(loaded)
         except Exception as error:
             log.error("%s; the model that answers is kept", error, exc_info=not isinstance(error, InputError))

@@ -64,9 +64,11 @@ def study(name: str, data: object = None, **options: Unpack[StudyOptions]) -> Fi
     what = {"ledger": "reads what was run", TIMED: "times one CPU thread"}
     if refused := [option for option, value in given.items() if value]:
         why = what.get(name, "is the ledger of the generated data")
-        raise InputError(f"{refused[0]} does not go with the study {name}, which {why}: leave it out")
+        raise InputError(f"{refused[0]} has no effect on the study {name}, which {why}: leave it out")
     if seeds is not None and seeds < 1:
-        raise InputError(f"{Param('seeds')} {seeds} trains nothing: use 1 or more, 5 for an interval")
+        raise InputError(
+            f"{Param('seeds')} {seeds} trains nothing: use 1 or more (5 for a confidence interval)"
+        )
     whole = Path("studies-quick" if quick else "studies")
     folder = Path(out) if out else whole / ("" if several else name)
     if name == "ledger":

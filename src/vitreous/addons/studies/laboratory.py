@@ -134,7 +134,7 @@ class OwnImages(NamedTuple):
         pixels: list[Float[Tensor, "3 H W"]] = []
         for part in parts:
             if isinstance(part.targets, LabelTargets):
-                raise InputError(f"{splits.name} has several labels for an image: a study needs one class")
+                raise InputError(f"{splits.name} has several labels per image: a study needs one class")
             pixels += (looks([part.image(row)])[0] for row in range(len(part)))
         whole = (255 * torch.stack(pixels)).round().clamp(0, 255).byte().permute(0, 2, 3, 1).contiguous()
         targets = np.concatenate([part.targets.strata() for part in parts])

@@ -133,8 +133,8 @@ def task_data(task: str, seed: int, train: int, test: int) -> TaskData:
     unique = list({" ".join(source): (source, target) for source, target in pairs}.values())
     if len(unique) < train + test:
         raise InputError(
-            f"{len(unique)} of the {len(pairs)} sequences of {task} that were drawn differ, too few for "
-            f"train={train} and test={test}: set fewer"
+            f"only {len(unique)} of the {len(pairs)} sequences drawn for {task} are distinct, too few for "
+            f"train={train} and test={test}: lower these"
         )
     order = numpy_generator(seed, "study test sequences").permutation(len(unique))[: train + test]
     held_out = [unique[row] for row in order[:test]]

@@ -331,7 +331,7 @@ def parse(rest: str) -> World:
         try:
             values[name] = type(known[name])(text)
         except ValueError:
-            raise InputError(f"world:{rest}: {name} is {text!r}, no number") from None
+            raise InputError(f"world:{rest}: {name} is {text!r}, not a number") from None
     world = replace(World(labels), **values)
     for name, (low, high) in RANGES.items():
         if not low <= getattr(world, name) <= high:

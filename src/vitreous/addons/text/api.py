@@ -90,7 +90,7 @@ def translate(model: Any, texts: str | Sequence[str], **options: Unpack[Translat
     check_batch_size(options["batch_size"])
     lines = [texts] if isinstance(texts, str) else list(texts)
     if not any(line.strip() for line in lines):
-        raise InputError("there is no text to translate, neither after the run nor in standard input")
+        raise InputError("there is no text to translate, neither on the command line nor on standard input")
     opened, here = path_of_run(model), pick_device(options["device"])
     if isinstance(opened, str | Path) and not has_weights(str(opened)):
         raise InputError(f"no such run: {opened}; to make one: vitreous translate train")

@@ -53,7 +53,7 @@ def permitted(scores: Float[Tensor, "R V"], config: DecoderConfig, last: bool) -
 def check_length(config: DecoderConfig, max_length: int) -> None:
     if not 2 <= max_length <= config.max_length:
         raise InputError(
-            f"max_length {max_length} is not within 2 and {config.max_length}, the most this model can write"
+            f"max_length {max_length} is not between 2 and {config.max_length}, the most this model can write"
         )
 
 

@@ -153,15 +153,15 @@ def read_tokenizer(folder: str | Path) -> str:
     described = read_json(folder / "config.json")
     if described.get("format") != "vitreous":
         raise InputError(
-            f"{folder} is a model of another library, whose tokenizer is not read here: tokenize with that "
-            "library, and give the ids to the model that vitreous.load returns"
+            f"{folder} is a model of another library, whose tokenizer is not supported: tokenize with that "
+            "library, and pass the ids to the model that vitreous.load returns"
         )
     path = folder / "tokenizer.json"
     try:
         tokenizer = read_text(path)
     except OSError as error:
         raise InputError(
-            f"cannot read the tokenizer {path}: {error.strerror}; it belongs to the model: put it back"
+            f"cannot read the tokenizer {path}: {error.strerror}; the model needs it: put it back"
         ) from None
     except UnicodeDecodeError:
         raise InputError(f"the tokenizer {path} is damaged: it is not UTF-8 text") from None

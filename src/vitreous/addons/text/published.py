@@ -27,7 +27,7 @@ def read_marian(source: Source) -> Spec:
     check_no_overrides(source)
     where = f"{source.where}/config.json"
     if source.facts.whole.get("model_type") != "marian":
-        raise InputError(f"{where} is not of a Marian model: model_type says otherwise")
+        raise InputError(f"{where} does not describe a Marian model: its model_type is another")
     # what it says about decoding is in a file of its own
     path = Path(source.where) / "generation_config.json"
     with understood(where):
@@ -43,7 +43,9 @@ def understood(path: str) -> Iterator[None]:
     try:
         yield
     except KeyError as missing:
-        raise InputError(f"{path} does not say {missing}: it is damaged, or of another kind") from None
+        raise InputError(
+            f"{path} lacks {missing}: it is damaged, or describes another kind of model"
+        ) from None
     except ValidationError as error:
         raise InputError(f"{path}: {explain(error, 'model')}") from None
 

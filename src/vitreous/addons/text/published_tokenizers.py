@@ -39,7 +39,7 @@ class PublishedTokenizer:
         folder = place if place.is_dir() else place.parent
         separate = folder / "target_vocab.json"
         if not (folder / "source.spm").is_file() or not (folder / "vocab.json").is_file():
-            raise InputError(f"{source} has no tokenizer beside its weights: source.spm and vocab.json")
+            raise InputError(f"{source} has no tokenizer next to its weights: source.spm and vocab.json")
         self.numbers = vocabulary_in(folder / "vocab.json")
         targets = vocabulary_in(separate) if separate.is_file() else self.numbers
         self.names = {number: piece for piece, number in targets.items()}
@@ -123,8 +123,10 @@ def read_sentencepiece(path: Path) -> SentencePiece:
         if kind == UNIGRAM and model.unknown >= 0:
             return model
     except (OSError, LookupError, ValueError, TypeError, AttributeError, StopIteration, struct.error):
-        raise InputError(f"{path} is not a model of SentencePiece, or damaged") from None
-    raise InputError(f"{path}: SentencePiece's unigram models are known here, and this is of another kind")
+        raise InputError(f"{path} is not a SentencePiece model, or it is damaged") from None
+    raise InputError(
+        f"{path}: only unigram models of SentencePiece are supported, and this is of another kind"
+    )
 
 
 def message(data: bytes) -> Iterator[tuple[int, Any]]:

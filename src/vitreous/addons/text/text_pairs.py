@@ -173,12 +173,12 @@ def tsv(path: Path) -> Iterator[tuple[str, str]]:
 def two_files(paths: Sequence[Path]) -> Iterator[tuple[str, str]]:
     """Line i of the first file and line i of the second."""
     if len(paths) != 2:
-        raise InputError(f"{','.join(map(str, paths))} are {len(paths)} files: give {KINDS}")
+        raise InputError(f"{','.join(map(str, paths))}: {len(paths)} files were given; give {KINDS}")
     source, target = text_lines(paths[0]), text_lines(paths[1])
     if len(source) != len(target):
         raise InputError(
-            f"{paths[0]} has {len(source)} lines, {paths[1]} has {len(target)}: give files whose lines "
-            "belong together one by one"
+            f"{paths[0]} has {len(source)} lines, {paths[1]} has {len(target)}: give files that match "
+            "line by line"
         )
     yield from zip(source, target, strict=True)
 

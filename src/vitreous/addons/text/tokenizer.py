@@ -44,8 +44,8 @@ class Tokenizer:
         the vocabulary has no room for the bytes."""
         if vocabulary <= SMALLEST:
             raise InputError(
-                f"a vocabulary of {vocabulary} has no room beside the {SMALLEST} tokens for bytes and marks: "
-                f"set tokenizer.vocabulary to {2 * SMALLEST} or more"
+                f"a vocabulary of {vocabulary} leaves no room beyond the {SMALLEST} tokens for bytes and "
+                f"marks: set tokenizer.vocabulary to {2 * SMALLEST} or more"
             )
         library = tokenizers_library()
         learner = library.Tokenizer(library.models.BPE())

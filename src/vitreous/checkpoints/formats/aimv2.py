@@ -118,7 +118,7 @@ def read_aimv2(source: Source) -> Spec:
     )
     layer = family.layer.format(0)
     if f"{layer}{family.attention[0]}bias" in source.tensors:
-        raise InputError(f"{source.where}: an AIMv2 with biases is not known here")
+        raise InputError(f"{source.where}: an AIMv2 with biases is not supported")
     pooled = "head.cls_token" in source.tensors
     if pooled and kind_of(source.specified.get("pooling")) == "mean":  # the tower without it
         source = source.without([name for name in source.tensors if name.startswith("head.")])

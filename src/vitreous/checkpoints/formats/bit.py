@@ -162,7 +162,7 @@ def read_resnet(source: Source, names: Names, **fields: object) -> Spec:
 def write_bit(model: Model, path: Path) -> None:
     """One .npz under TensorFlow's names, which every reader of BiT knows."""
     if not isinstance(model, BiT):
-        raise InputError("bit cannot hold a ViT, only a BiT: take google")
+        raise InputError("bit cannot hold a ViT, only a BiT: use google")
     check_limits(model.config, LIMITS, "bit")
     write_npz(write_rows(bit_rows(TENSORFLOW), stored(model)), path)
 

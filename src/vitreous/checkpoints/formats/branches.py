@@ -56,7 +56,7 @@ def as_one_branch(source: Source, kinds: Sequence[Branches]) -> tuple[Source, in
             known = {
                 f"{part}.{of}" for part in (kind.norm, kind.wide, kind.back) for of in ("weight", "bias")
             }
-            for number, branch in enumerate(branches):  # what is not known here keeps its name
+            for number, branch in enumerate(branches):  # what is not supported keeps its name
                 start = kind.several.format(layer, number)
                 entries |= {
                     start + name: each for name, each in branch.items() if name not in {*known, kind.scale}

@@ -185,7 +185,7 @@ def read_dinov3_vit(source: Source) -> Spec:
     source = source.renamed(lambda name: name.removeprefix("model."))
     tensors, described = source.tensors, source.facts.model
     if "layer.0.mlp.up_proj.bias" not in tensors:
-        raise InputError(f"{source.where}: a DINOv3ViT without biases (mlp_bias=false) is not known here")
+        raise InputError(f"{source.where}: a DINOv3ViT without biases (mlp_bias=false) is not supported")
     found = [f"{each}bias" for each in FAMILY.attention]
     biases = tuple(each if f"layer.0.{each}" in tensors else None for each in found)
     family = FAMILY._replace(biases=biases)

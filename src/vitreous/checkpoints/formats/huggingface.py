@@ -71,8 +71,8 @@ def read_huggingface(source: Source) -> Spec:
         source = source.renamed(families.published_name)
     if "encoder.layer.0.mlp.gate_proj.weight" in source.tensors:
         raise InputError(
-            f"{source.where}: the halves of a SwiGLU are apart, as transformers 5 has them in memory: write "
-            "the model with its save_pretrained, or give it to vt.load as it is"
+            f"{source.where}: the halves of the SwiGLU are separate, as transformers 5 holds them in memory: "
+            "save the model with save_pretrained, or pass the model itself to vt.load"
         )
     if "classifier.weight" in source.tensors:  # which no classifier of transformers puts on the pooler
         source = source.without(name for name in source.tensors if name.startswith("pooler.dense."))
@@ -196,14 +196,14 @@ def huggingface_fields(source: Source, family: families.Family) -> dict[str, obj
         and "mlp" not in source.specified
     ):
         raise InputError(
-            f"{source.where}: a state dict of a CLIP does not tell its activation: pass mlp='quick_gelu' for "
-            "OpenAI's models, mlp='gelu' for most others, or keep its config.json beside it"
+            f"{source.where}: a state dict of a CLIP does not store its activation: pass mlp='quick_gelu' "
+            "for OpenAI's models, mlp='gelu' for most others, or keep its config.json beside it"
         )
     if mlp == "gelu":
         mlp = activation_of(source, "hidden_act", activation)
     if shapes["representation_size"] and described.get("pooler_act", "tanh") != "tanh":
         raise InputError(
-            f"{source.where}: a pooler with {described['pooler_act']!r} is not known here, only tanh"
+            f"{source.where}: a pooler with {described['pooler_act']!r} is not supported, only tanh"
         )
     class_token, second = (name in tensors for name in map(family.tokens.get, POSITIONED))
     distilled = "distillation_classifier.weight" in tensors
@@ -214,7 +214,7 @@ def huggingface_fields(source: Source, family: families.Family) -> dict[str, obj
         qk_norm = "layer"
     rms = norm_kind == "rms"
     if (rms and "layernorm.bias" in tensors) or (qk_norm == "layer" and not rms):
-        raise InputError(f"{source.where}: RMSNorm beside LayerNorm is not known here")
+        raise InputError(f"{source.where}: RMSNorm beside LayerNorm is not supported")
     fields = {
         **shapes,
         **positions_of(source, family, shapes["patch_size"], class_token + second),
@@ -268,7 +268,7 @@ def positions_of(
     rows, columns = (side // p for side, p in zip(biased["image_size"], patch, strict=True))
     if rows != columns:
         raise InputError(
-            f"{source.where}: tables of relative positions of transformers are known here for square images"
+            f"{source.where}: transformers' tables of relative positions are supported for square images only"
         )
     biased["position"]["absolute"] = family.positions in source.tensors
     return biased

@@ -201,7 +201,7 @@ def images_of(
 ) -> tuple[dict[str, object], list[str]]:
     """What preprocessor_config.json says (or that part of processor_config.json), with the defaults of its
     own class for what it leaves out; empty where there is none, or in a larger model where it is of a class
-    that is not known here, of which there is a sentence then."""
+    that is not supported, of which there is a sentence then."""
     inner = documents.get(PROCESSOR, {}).get("image_processor")
     stated = documents.get(PREPROCESSOR) or (inner if isinstance(inner, dict) else {})
     # null means no for a step, and the default for a number
@@ -213,30 +213,30 @@ def images_of(
     name = ENDING.sub("", str(named)) if named else usual.get(kind, "ViT")
     if name not in known:
         if inside:
-            return {}, [f"the preprocessing of its tower, as {named} is not known here"]
+            return {}, [f"the preprocessing of its tower, as {named} is not supported"]
         raise InputError(
-            f"{where}: the {named} of preprocessor_config.json is not known here, only "
+            f"{where}: the {named} of preprocessor_config.json is not supported, only "
             f"{', '.join(known)}: give the file one of them, or remove it"
         )
     complete = {**known[name], **described}
     for field, only in ONLY.items():
         if (complete.get(field, only) or None) != (only or None):
             raise InputError(
-                f"{where}: {field}={complete[field]!r} of preprocessor_config.json is not known here, only "
+                f"{where}: {field}={complete[field]!r} of preprocessor_config.json is not supported, only "
                 f"{only!r}"
             )
     return complete, []
 
 
 def check_fields(source: Source) -> None:
-    """Raise InputError where a field of config.json differs from its default, and is not known here; of a
+    """Raise InputError where a field of config.json differs from its default, and is not supported; of a
     model_type that is not known, any field that no other has."""
     kind, model = source.facts.name, source.facts.model
     known = defaults().get(kind, {})
     for name, default in known.items():
         if name not in (*READ, *SHOWN) and model.get(name, default) != default:
             raise InputError(
-                f"{source.where}: {name}={model[name]!r} of config.json is not known here, only {default!r}"
+                f"{source.where}: {name}={model[name]!r} of config.json is not supported, only {default!r}"
             )
     understood = (*READ, *SHOWN, *IRRELEVANT, *OF_THE_LIBRARY)
     for name in model if kind and not known else ():
@@ -247,6 +247,6 @@ def check_fields(source: Source) -> None:
             and not name.startswith("_")
         ):
             raise InputError(
-                f"{source.where}: {name}={model[name]!r} of config.json, of a {kind}, is not known here: "
+                f"{source.where}: {name}={model[name]!r} of config.json, of a {kind}, is not supported: "
                 "remove it there if it changes nothing of what the model computes"
             )

@@ -228,7 +228,7 @@ JANUS = SIGLIP._replace(
 )
 
 CONVOLUTIONS = "convolutions instead of attention"
-# Of transformers' other models of images: the part that is not known here, and their model_types.
+# Of transformers' other models of images: the part that is not supported, and their model_types.
 UNKNOWN_PARTS = {
     "rotary positions of another kind": ("pixtral", "llama4_vision_model", "qwen2_vl_vision"),
     "detection tokens": ("yolos",),
@@ -266,7 +266,7 @@ OTHERS = ("timm_wrapper", "marian", "vision-encoder-decoder")
 
 
 def check_family(file: File, known: bool) -> None:
-    """Refuse a model of transformers that has a part which is not known here, by its name.
+    """Refuse a model of transformers that has a part which is not supported, by its name.
 
     Args:
         known: whether it must be one of those that are known.
@@ -277,7 +277,7 @@ def check_family(file: File, known: bool) -> None:
                 what = (
                     "is not a Vision Transformer"
                     if part is CONVOLUTIONS
-                    else "has a part that is not known here"
+                    else "has a part that is not supported"
                 )
                 raise InputError(f"{file.where}: {kind} of transformers {what}: {part}")
     if any("architecture" in tower for tower in towers(file.description)):
@@ -285,8 +285,8 @@ def check_family(file: File, known: bool) -> None:
     kind = kind_of(file.description)
     if known and kind and kind not in defaults() and file.description.get("model_type") not in OTHERS:
         raise InputError(
-            f"{file.where}: {kind} of transformers is not among the models that are known here; if it is "
-            "one of them by another name, pass format='huggingface'"
+            f"{file.where}: {kind} of transformers is not among the supported models; if it is "
+            "one of them under another name, pass format='huggingface'"
         )
 
 

@@ -95,7 +95,7 @@ def geometry(source: Source, described: Mapping[str, Any], config: ViTConfig) ->
     if isinstance(resized, int):
         resized = {"shortest_edge": resized} if described["shorter"] else dict.fromkeys(SIDES, resized)
     if set(resized) not in ({"shortest_edge"}, set(SIDES)):
-        raise InputError(f"{source.where}: size={resized!r} of preprocessor_config.json is not known here")
+        raise InputError(f"{source.where}: size={resized!r} of preprocessor_config.json is not supported")
     shorter = resized.get("shortest_edge")
     tall, wide = (shorter, shorter) if shorter else (resized["height"], resized["width"])
     made, fraction = None if shorter else (tall, wide), 1.0
@@ -111,7 +111,7 @@ def geometry(source: Source, described: Mapping[str, Any], config: ViTConfig) ->
         elif fraction > 1 or made[0] * wide != made[1] * tall:
             raise InputError(
                 f"{source.where}: crop_size={made} of images of size={resized!r} in preprocessor_config.json "
-                "is not known here: the crop is to be no larger than the image, and of the same shape"
+                "is not supported: the crop must be no larger than the image, and of the same shape"
             )
     follows = source.facts.name.startswith("dinov2") and made is not None
     follows = follows and not any(side % p for side, p in zip(made or (), config.patch_size, strict=True))

@@ -261,7 +261,7 @@ def internvl_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weigh
     """The tower of InternVL, whose features are the mean of its tokens."""
     rms = config.norm_kind == "rms"
     if config.qk_norm == "layer" and not rms:
-        raise InputError("huggingface's InternViT cannot hold qk_norm=layer but with norm_kind=rms")
+        raise InputError("huggingface's InternViT cannot hold qk_norm=layer unless norm_kind=rms")
     described: Described = {
         "model_type": "internvl_vision",
         "intermediate_size": config.mlp_dim,

@@ -93,20 +93,20 @@ def read_open_clip(source: Source) -> Spec:
     archive = all(name in source.tensors for name in ARCHIVE)
     for name, part in UNKNOWN_WEIGHTS.items():
         if any(each.startswith(name) for each in source.tensors):
-            raise InputError(f"{source.where}: this CLIP has a part that is not known here: {part}")
+            raise InputError(f"{source.where}: this CLIP has a part that is not supported: {part}")
     source = source.renamed(lambda name: name if name.startswith(TOWER) else None)
     vision = source.facts.model
     for name, value in vision.items():
         if value and name not in (*ARGUMENTS, "quick_gelu") and not name.startswith("timm_"):
-            raise InputError(f"{source.where}: {name}={value!r} of open_clip is not known here")
+            raise InputError(f"{source.where}: {name}={value!r} of open_clip is not supported")
     norm = vision.part("norm_kwargs")
     if norm.keys() - {"eps"}:
-        raise InputError(f"{source.where}: norm_kwargs={dict(norm)!r} of open_clip is not known here")
+        raise InputError(f"{source.where}: norm_kwargs={dict(norm)!r} of open_clip is not supported")
     shapes = shape_fields(source, FAMILY.rows())
     positions = source.positions(f"{TOWER}positional_embedding") - 1
     pool = str(vision.get("pool_type", "tok"))
     if pool not in POOLINGS:
-        raise InputError(f"{source.where}: pool_type={pool!r} of open_clip is not known here")
+        raise InputError(f"{source.where}: pool_type={pool!r} of open_clip is not supported")
     fields = {
         **shapes,
         "image_size": image_size_of(
@@ -134,14 +134,14 @@ def activation(source: Source, *, archive: bool) -> str:
         if source.facts.model["quick_gelu"] and not kwargs:
             return "quick_gelu"
         if kwargs not in ({}, {"approximate": "none"}, {"approximate": "tanh"}):
-            raise InputError(f"{source.where}: act_kwargs={kwargs!r} of open_clip is not known here")
+            raise InputError(f"{source.where}: act_kwargs={kwargs!r} of open_clip is not supported")
         return "gelu_tanh" if kwargs.get("approximate") == "tanh" else "gelu"
     if archive:
         return "quick_gelu"
     if "mlp" not in source.specified:
         raise InputError(
-            f"{source.where}: a state dict of a CLIP does not tell its activation: pass mlp='quick_gelu' for "
-            "OpenAI's models, mlp='gelu' for most others, or keep its open_clip_config.json beside it"
+            f"{source.where}: a state dict of a CLIP does not store its activation: pass mlp='quick_gelu' "
+            "for OpenAI's models, mlp='gelu' for most others, or keep its open_clip_config.json beside it"
         )
     return str(source.specified["mlp"])
 

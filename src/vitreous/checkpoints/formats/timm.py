@@ -181,7 +181,7 @@ def read_timm(source: Source, family: str = "timm's ViT", **images: Any) -> Spec
 
 def checked_arguments(source: Source) -> Statements:
     """The arguments of timm's VisionTransformer that no weight shows. Raises InputError: one of those that
-    config.json states is not known here."""
+    config.json states is not supported."""
     known = source.facts.model
     allowed = (
         *VISION_TRANSFORMER_ARGUMENTS,
@@ -193,14 +193,14 @@ def checked_arguments(source: Source) -> Statements:
     heads_given = "num_heads" in source.facts.arguments or "heads" in source.answers
     if stated not in (None, width) and not heads_given:
         raise InputError(
-            f"{source.where}: its weights have a width of {width}, and it is described as "
-            f"{source.facts.name or 'a model'}, whose width is {stated}: name the architecture that it is "
-            "of, or pass heads="
+            f"{source.where}: its weights have a width of {width}, but it is described as "
+            f"{source.facts.name or 'a model'}, whose width is {stated}: name its actual architecture, "
+            "or pass heads="
         )
     for key in sorted(source.facts.arguments):
         if known.get(key) and key not in allowed:
             raise InputError(
-                f"{source.where}: {key}={known[key]!r} of config.json's model_args is not known here"
+                f"{source.where}: {key}={known[key]!r} of config.json's model_args is not supported"
             )
     return known
 
@@ -325,7 +325,7 @@ def timm_pooling(source: Source, known: Mapping[str, object], *, distilled: bool
     every = every and (class_token or "reg_token" in source.tensors)
     found = next((ours for ours, theirs in POOLS.items() if theirs == (pool, every)), None)
     if found is None or attention != (pool == "map"):
-        raise InputError(f"{source.where}: global_pool={pool!r} is not known here for these weights")
+        raise InputError(f"{source.where}: global_pool={pool!r} is not supported for these weights")
     return found
 
 
@@ -342,7 +342,7 @@ def timm_preprocessing(
     fraction = described["crop_pct"]
     if isinstance(fraction, int | float) and fraction > 1:
         raise InputError(
-            f"{source.where}: crop_pct={fraction} of pretrained_cfg is not known here: a crop is to be no "
+            f"{source.where}: crop_pct={fraction} of pretrained_cfg is not supported: a crop can be no "
             "larger than the image (crop_pct=1)"
         )
     if described["crop_mode"] == "border" and fraction != 1:

@@ -36,7 +36,7 @@ POOLINGS = {"avg": "mean", "token": "class", "max": "max", "avgmax": "mean+max"}
 
 
 def timm_facts(documents: Documents, source: Source) -> Facts:
-    """Return what is said of a model of timm. Raises InputError: its architecture is not known here."""
+    """Return what is said of a model of timm. Raises InputError: its architecture is not supported."""
     config = description(documents, source)
     training = plain_facts(documents, source)
     where = source.where
@@ -95,13 +95,13 @@ def description(documents: Documents, source: Source) -> Mapping[str, object]:
 
 def by_open_clip(documents: Documents, source: Source) -> Mapping[str, object]:
     """How timm would describe the tower that an open_clip_config.json names; {} where it names none. Raises
-    InputError: it pools in a way that is not known here."""
+    InputError: it pools in a way that is not supported."""
     facts = open_clip_facts(documents, source)
     name, pool = facts.model.get("timm_model_name"), facts.model.get("timm_pool")
     if not isinstance(name, str):
         return {}
     if pool in ("abs_attn", "rot_attn"):
-        raise InputError(f"{source.where}: timm_pool={pool!r} of open_clip is not known here")
+        raise InputError(f"{source.where}: timm_pool={pool!r} of open_clip is not supported")
     config: dict[str, object] = {"architecture": name, "global_pool": pool or None}
     if (size := facts.model.get("image_size")) is not None:
         config["model_args"] = {"img_size": size}

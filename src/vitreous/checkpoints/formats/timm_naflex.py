@@ -49,7 +49,7 @@ def is_naflex(source: Source) -> bool:
 
 def interpolation_of(known: Mapping[str, object], where: str) -> str:
     """How a NaFlexViT with these arguments resamples its positions, by our name. Raises InputError: a way
-    that is not known here."""
+    that is not supported."""
     antialias, aligned = known.get("pos_embed_antialias", True), known.get("pos_embed_align_corners", False)
     way = known.get("pos_embed_interp_mode", "bicubic"), antialias, aligned
     if known.get("pos_embed") == "factorized":  # each axis linearly: their sum is resampled bilinearly
@@ -57,7 +57,7 @@ def interpolation_of(known: Mapping[str, object], where: str) -> str:
     name = next((name for known_way, name in WAYS.items() if known_way == way), None)
     if name is None:
         raise InputError(
-            f"{where}: pos_embed_interp_mode={way[0]!r} of timm is not known here (with pos_embed_antialias="
+            f"{where}: pos_embed_interp_mode={way[0]!r} of timm is not supported (with pos_embed_antialias="
             f"{antialias!r} and pos_embed_align_corners={aligned!r})"
         )
     return f"{name}{SQUARE}" if known.get("pos_embed_ar_preserving") else name
@@ -70,9 +70,9 @@ def as_vision_transformer(source: Source, known: Mapping[str, object]) -> Source
         known: its arguments.
     """
     if known.get("patchify_channels_last", True) is not True:
-        raise InputError(f"{source.where}: patchify_channels_last=False of timm is not known here")
+        raise InputError(f"{source.where}: patchify_channels_last=False of timm is not supported")
     if "embeds.norm.weight" in source.tensors:
-        raise InputError(f"{source.where}: embed_norm_layer of timm's NaFlexViT is not known here")
+        raise InputError(f"{source.where}: embed_norm_layer of timm's NaFlexViT is not supported")
     entries = dict(source.tensors.entries)
     patch = as_pair(known.get("patch_size"))
     if len(shape := source.shape(PROJECTION)) == 2:
@@ -80,7 +80,9 @@ def as_vision_transformer(source: Source, known: Mapping[str, object]) -> Source
         side = isqrt(shape[1] // channels)
         p, q = patch or (side, side)
         if p * q * channels != shape[1]:
-            raise InputError(f"{source.where}: {PROJECTION} has shape {shape}, not of patches of {p}x{q}")
+            raise InputError(
+                f"{source.where}: {PROJECTION} has shape {shape}, which does not fit patches of {p}x{q}"
+            )
         entries[PROJECTION] = kernel_of(entries[PROJECTION], channels, (p, q))
     else:
         p, q = (source.size(PROJECTION, axis, ndim=4) for axis in (2, 3))
@@ -117,7 +119,7 @@ def table_of(source: Source) -> tuple[int, int, Entry]:
         grid = source.tensors.entries["embeds.pos_embed"]
         return rows, columns, Entry((1, rows * columns, width), lambda: grid.read().flatten(1, 2))
     if "embeds.pos_embed_y" not in source.tensors:
-        raise InputError(f"{source.where}: a NaFlexViT of timm without learned positions is not known here")
+        raise InputError(f"{source.where}: a NaFlexViT of timm without learned positions is not supported")
     rows, columns = (source.size(f"embeds.pos_embed_{axis}", 1, ndim=3) for axis in "yx")
     width = source.size("embeds.pos_embed_y", 2, ndim=3)
     y, x = (source.tensors.entries[f"embeds.pos_embed_{axis}"] for axis in "yx")

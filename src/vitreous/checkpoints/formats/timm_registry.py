@@ -17,7 +17,7 @@ class Registry(TypedDict):
     Attributes:
         timm: the release that it is of.
         read: of each architecture what no weight shows.
-        refused: by a part that is not known here, the architectures that have it.
+        refused: by a part that is not supported, the architectures that have it.
         preprocessing: of tags.
     """
 
@@ -36,11 +36,11 @@ def registry() -> Registry:
 
 def known_architecture(config: Mapping[str, object], where: str) -> str:
     """The architecture that a config.json names, without its tag; empty where it names none. Raises
-    InputError: one that is not known here, or not a Vision Transformer."""
+    InputError: one that is not supported, or not a Vision Transformer."""
     name, table = str(config.get("architecture", "")).split(".")[0], registry()
     for part, refused in table["refused"].items():
         if name in refused:
-            raise InputError(f"{where}: {name} of timm has a part that is not known here: {part}")
+            raise InputError(f"{where}: {name} of timm has a part that is not supported: {part}")
     if name and name not in table["read"]:
         hint = nearest(name, list(table["read"]))
         like = f": {hint}" if hint.startswith("did you mean") else ""
@@ -53,7 +53,7 @@ def known_architecture(config: Mapping[str, object], where: str) -> str:
 
 def tags_of(architecture: str) -> dict[str, int]:
     """The tags of an architecture, each with the number of its preprocessing in the table; none of one that
-    is not known here."""
+    is not supported."""
     tags = registry()["read"].get(architecture, {}).get("tags", {})
     assert isinstance(tags, dict)  # as the table of the package has them
     return tags

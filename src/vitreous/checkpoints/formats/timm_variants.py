@@ -101,7 +101,7 @@ def rotary_fields(source: Source, known: Mapping[str, object]) -> dict[str, obje
     kind, temperature, indexing = (known.get(name, default) for name, default in DEFAULTS.items())
     offset = number_of(known.get("rope_grid_offset") or 0, f"{source.where}: rope_grid_offset")
     if kind not in ("cat", "dinov3", "mixed") or indexing not in ("ij", "xy"):
-        raise InputError(f"{source.where}: rope_type={kind!r} of timm is not known here")
+        raise InputError(f"{source.where}: rope_type={kind!r} of timm is not supported")
     fields: dict[str, object] = {
         "temperature": number_of(temperature, f"{source.where}: rope_temperature"),
         "pairs": "halves" if known.get("rope_rotate_half") else "interleaved",
@@ -109,7 +109,7 @@ def rotary_fields(source: Source, known: Mapping[str, object]) -> dict[str, obje
     }
     if kind == "dinov3" and offset:
         raise InputError(
-            f"{source.where}: rope_grid_offset={offset} with rope_type='dinov3' is not known here"
+            f"{source.where}: rope_grid_offset={offset} with rope_type='dinov3' is not supported"
         )
     if kind == "dinov3":
         return fields | {"coordinates": "centered"}
@@ -232,7 +232,7 @@ def check_not_eva(source: Source, *, named: bool) -> None:
     encoder = "norm_pre.weight" in tensors and (not ended or "attn_pool.latent" in tensors)
     if named or inner or encoder or "pos_embed" not in tensors:
         raise InputError(
-            f"{source.where}: a state dict of timm's Eva does not tell its rotary positions: pass "
+            f"{source.where}: a state dict of timm's Eva does not store its rotary positions: pass "
             "like='timm:NAME' with the architecture's name (of a DeiT-III timm:deit3_base_patch16_224, say)"
         )
 
@@ -246,7 +246,7 @@ def assume(source: Source, shapes: ShapeFields, fields: Mapping[str, object]) ->
     """
     if "tokens" in shapes["extra_norms"] and fields["mlp"] != "swiglu" and "mlp" not in source.specified:
         raise InputError(
-            f"{source.where}: a state dict of a CLIP does not tell its activation: pass mlp='gelu' or "
+            f"{source.where}: a state dict of a CLIP does not store its activation: pass mlp='gelu' or "
             "mlp='quick_gelu', or like='timm:NAME' with the architecture's name"
         )
     open_questions = [name for name in ("mlp", "norm_eps", "pooling") if name not in source.specified]

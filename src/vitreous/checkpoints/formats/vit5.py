@@ -61,7 +61,7 @@ def temperature_of(waves: Tensor, usual: float, where: str) -> float:
     if len(waves) > 1:
         found = float(f"{waves[1].double().item() ** -len(waves):.4g}")
     if not torch.allclose(waves, decreasing(found, len(waves)), rtol=1e-3):
-        raise InputError(f"{where}: frequencies of rotary positions that are not those of a temperature")
+        raise InputError(f"{where}: the frequencies of its rotary positions do not follow from a temperature")
     return found
 
 

@@ -118,8 +118,8 @@ def check_form(spec: object, config: DataConfig, targets: TargetKind) -> None:
         )
     if isinstance(spec, str) and kind not in ("manifest", "hub"):
         raise InputError(
-            f"{spec} has no numbers to predict: they are in a manifest (.csv, .tsv or .parquet) whose "
-            "column label holds a number for each image, or hf:NAME"
+            f"{spec} has no numbers to predict: give a manifest (.csv, .tsv or .parquet) whose "
+            "column label has a number for each image, or hf:NAME"
         )
 
 
@@ -133,9 +133,11 @@ def open_spec(spec: str, config: DataConfig, targets: TargetKind) -> Parts:
     if is_url(spec):
         if kind.lower() == "file" and not spec.endswith(".tar"):
             path = Path(unquote(rest.removeprefix("//")))
-            raise InputError(f"{spec}: files of this machine have no file://: write {path}")
+            raise InputError(f"{spec}: local files are written without file://: write {path}")
         if not spec.endswith(".tar"):
-            raise InputError(f"{spec}: from a URL shards are read: write {kind}://.../name-{{000..099}}.tar")
+            raise InputError(
+                f"{spec}: only shards can be read from a URL: write {kind}://.../name-{{000..099}}.tar"
+            )
         return shards.open_shards(spec, config, targets)
     if colon and kind == "hf":
         return hub.open_hub(rest, config, targets)
@@ -144,7 +146,7 @@ def open_spec(spec: str, config: DataConfig, targets: TargetKind) -> Parts:
     if colon and kind in BINARIES:
         folder = local_path(rest)
         if not rest or not folder.is_dir():
-            raise InputError(f"there is no folder {rest!r}: write the folder that holds the files")
+            raise InputError(f"there is no folder {rest!r}: name the folder that contains the files")
         if kind == "mnist":
             return small.open_mnist(folder, config)
         return small.open_cifar(folder, config, small.CIFAR10 if kind == "cifar10" else small.CIFAR100)
@@ -161,7 +163,7 @@ def open_spec(spec: str, config: DataConfig, targets: TargetKind) -> Parts:
     if path.is_file() and path.suffix in MANIFESTS:
         return manifests.open_manifest(path, config, targets)
     if path.exists():
-        raise InputError(f"{spec} is a file of no known form: DATA is {FORMS}")
+        raise InputError(f"{spec} is not a known kind of file: DATA is {FORMS}")
     names = ["digits", "hf", "synthetic", *BINARIES, *ADDED]
     close = get_close_matches(kind, names, n=1, cutoff=0.7)
     hint = f" (did you mean {close[0]}?)" if close and spec not in close else ""
@@ -188,7 +190,7 @@ def summarize(train: ImageDataset) -> tuple[DataSummary, list[Finding]]:
             flat = values.reshape(-1, stored)
             wide[encoded.name] = flat[:: max(len(flat) // LOOKED_AT, 1)]
     if not sizes:
-        raise InputError(f"not one of {len(train)} images can be read, such as {reason}")
+        raise InputError(f"none of the {len(train)} images can be read, for example {reason}")
     height, width = np.median(sizes, axis=0).round().astype(int).tolist()
 
     # Gray images among colored ones count as colored; images of bands as most of them are.

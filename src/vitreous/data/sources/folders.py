@@ -224,7 +224,7 @@ def part_folders(root: Path) -> dict[str, str]:
             test = all(part_called(each) != "test" for each in names)
             other = "; rename one to test/ if it is the test set" if test else ""
             raise InputError(
-                f"{root} has two folders for one part, {found[part]}/ and {name}/: keep one there{other}"
+                f"{root} has two folders for the same split, {found[part]}/ and {name}/: keep one{other}"
             )
         found[part] = name
     only_parts = len(found) == len(names)
@@ -255,7 +255,7 @@ def class_folder(
     found = subfolders(root)
     if not found:
         raise InputError(
-            f"{root} has no class folders: put the images of each class in a folder of its own, as in "
+            f"{root} has no class folders: put the images of each class in a separate folder, as in "
             f"{root}/cat/1.jpg and {root}/dog/2.jpg"
         )
     found, links = without_links(root, nested_classes(root, found, config))
@@ -330,7 +330,7 @@ def nested_classes(root: Path, outer: tuple[str, ...], config: DataConfig) -> tu
     raise InputError(
         f"{root}: its folders {', '.join(outer[:3])} all hold folders {', '.join(sorted(common)[:3])}: set "
         "data.form.nested=inner if these are the classes, data.form.nested=outer if the outer folders are, "
-        "or name the outer ones train, val and test if they are parts"
+        "or name the outer ones train, val and test if they are splits"
     )
 
 

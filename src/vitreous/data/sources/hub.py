@@ -154,7 +154,7 @@ def open_hub(spec: str, config: DataConfig, kind: TargetKind = "classes") -> Par
     """Return (train, validation, test)."""
     streaming = config.settings_of(HubForm).streaming
     if streaming and kind == "numbers":
-        raise InputError("data.form.streaming=true streams classes alone: leave it out for a regression")
+        raise InputError("data.form.streaming=true is only for classes: leave it out for regression")
     if streaming:
         return open_stream(spec, config, kind)
     return open_tables(load_tables(spec), f"hf:{spec}", config, kind)
@@ -189,8 +189,8 @@ def load_tables(spec: str) -> dict[str, Dataset]:
             parquet_below(folder)
         ):  # the library would look through all below it
             raise InputError(
-                f"hf:{spec} is a folder without a dataset of the datasets library or Parquet files: for a "
-                "folder of images leave out hf:"
+                f"hf:{spec} is a folder without Parquet files or a dataset of the datasets library: for a "
+                "folder of images, leave out hf:"
             )
     try:
         if is_saved(Path(name)):
@@ -261,7 +261,7 @@ def column_labels(
         """Raise InputError for labels that are not classes, or numbers."""
         where = f"{name}: the column {columns.label!r}"
         if any(isinstance(value, list) or value is None for value in values):
-            raise InputError(f"{where} has not one label for each image")
+            raise InputError(f"{where} does not have one label for each image")
         if kind == "numbers":
             return numbers_of(values, where)
         if columns.classes:
@@ -287,7 +287,10 @@ def open_stream(spec: str, config: DataConfig, kind: TargetKind) -> Parts:
         if named:
             by_part.setdefault(named[0], []).append(file)
     if "train" not in by_part:
-        raise InputError(f"hf:{spec} has no Parquet files of a split 'train': stream another, or turn it off")
+        raise InputError(
+            f"hf:{spec} has no Parquet files of a split 'train': stream another dataset, or turn streaming "
+            "off"
+        )
     with system.open(by_part["train"][0], "rb") as opened:
         schema = parquet_file(opened, by_part["train"][0]).schema_arrow
     columns = columns_of(datasets.Features.from_arrow_schema(schema), f"hf:{spec}", kind)

@@ -73,7 +73,7 @@ def refuse_captions(labels: Sequence[str], where: str) -> None:
     if np.median([len(text.split()) for text in texts]) >= LONG:
         raise InputError(
             f"{where} has {len(texts)} different texts as labels of {len(labels)} images, such as "
-            f"{min(texts)!r:.60}: write classes that many images have"
+            f"{min(texts)!r:.60}: use classes that many images share"
         )
 
 
@@ -104,7 +104,7 @@ def numbers_of(values: Sequence[object], where: str) -> NumberTargets:
     except (TypeError, ValueError):
         numbers = np.array([np.nan])
     if numbers.ndim != 1 or not np.isfinite(numbers).all():
-        raise InputError(f"{where} is to be predicted as numbers, but not every value is a finite number")
+        raise InputError(f"{where} is to be predicted as a number, but some values are not finite numbers")
     return NumberTargets(numbers)
 
 

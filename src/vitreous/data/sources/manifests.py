@@ -99,13 +99,13 @@ def open_manifest(
     time = config.split.time if isinstance(config.split, SplitByTime) else None
     rows = read_manifest(path, config.group_by, time, form, labels, table)
     if not rows.paths:
-        raise InputError(f"{path} lists no image: write {COLUMNS}, a line for each image")
+        raise InputError(f"{path} lists no image: write {COLUMNS}, one line for each image")
     targets: Targets
     separator = form.label_separator
     if labels == "numbers":
         if separator != "|":
             raise InputError(
-                f"data.form.label_separator={separator!r} is between classes, and {path} has numbers: leave "
+                f"data.form.label_separator={separator!r} separates classes, but {path} has numbers: leave "
                 "it out"
             )
         targets = read_numbers(rows, path)
@@ -147,8 +147,8 @@ def read_manifest(
     chosen = label_columns(table, others, form.label_column)
     if not chosen and labels != "unlabeled":
         raise InputError(
-            f"{path} has no column 'label' (it has: {', '.join(table.header)}): name that of the labels, or "
-            "several of 0 and 1, in data.form.label_column"
+            f"{path} has no column 'label' (it has: {', '.join(table.header)}): name the column with the "
+            "labels, or several of 0 and 1, in data.form.label_column"
         )
     read: dict[str, Any] = {"file": path.name, "paths": paths, "severity": "note"}
     shown, findings = None, list[Finding]()
@@ -191,7 +191,9 @@ def open_metadata(root: Path, config: DataConfig, labels: TargetKind = "classes"
         table = read_table(file)
         header = header or table.header
         if table.header != header:
-            raise InputError(f"{file} has other columns than that of another part: give them the same")
+            raise InputError(
+                f"{file} and the file of another split have different columns: give them the same"
+            )
         if len(classes) > 1 and not (named or first_of(LABEL_COLUMNS, header)):
             return None
         place = header.index(path_column(header, str(file)))
@@ -256,8 +258,8 @@ def of_zeros_and_ones(table: Table, classes: Sequence[str], path: Path) -> list[
                 names.append(name)
             elif text.lower() not in OFF:
                 raise InputError(
-                    f"{where} of {path} has {text!r} in the column {name!r} of a class: write 1 where the "
-                    "image shows it, and 0 where it does not"
+                    f"{where} of {path} has {text!r} in the column of class {name!r}: write 1 if the "
+                    "image shows it, and 0 if it does not"
                 )
     return shown
 
@@ -273,7 +275,7 @@ def read_table(path: Path) -> Table:
             few = len(fields) < len(table.header)
             advice = "add those that are missing" if few else "quote fields that hold the separator"
             raise InputError(
-                f"{path}, {where} has {len(fields)} fields and not {len(table.header)}: {advice}"
+                f"{path}, {where} has {len(fields)} fields instead of {len(table.header)}: {advice}"
             )
     return table
 
@@ -329,7 +331,9 @@ def decoded_text(content: bytes, where: str) -> tuple[str, str]:
         if content.startswith(mark):
             encoding = name
     if b"\0" in content[:100] and (content.startswith(UTF32) or encoding != "utf-16"):
-        raise InputError(f"{where} is UTF-16 or UTF-32 without its mark, or not a text: save it as UTF-8")
+        raise InputError(
+            f"{where} is UTF-16 or UTF-32 without a byte-order mark, or not text: save it as UTF-8"
+        )
     encoding = encoding or "utf-8"
     for each in dict.fromkeys((encoding, "cp949")):
         try:
@@ -415,7 +419,7 @@ def manifest_labels(rows: ManifestRows, separator: str, path: Path) -> Targets:
     else:
         raise InputError(
             f"{rows.lines[parsed.index({})]} of {path} has no label: write its class, or remove the line "
-            f"(none at all is for manifests that give some image several, as in 'cat{separator}dog')"
+            f"(a label may be empty only if other images have several, as in 'cat{separator}dog')"
         )
     for each in targets.classes:
         check_utf8(each, "the class")

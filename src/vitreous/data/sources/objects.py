@@ -70,9 +70,9 @@ def open_objects(data: object, config: DataConfig, kind: TargetKind) -> Parts:
     """
     parts = data if isinstance(data, Mapping) else {"train": data}
     if unknown := sorted(set(map(str, parts)) - PARTS.keys()):
-        raise InputError(f"DATA has a part {unknown[0]!r}: name them train, val and test")
+        raise InputError(f"DATA has a split {unknown[0]!r}: name the splits train, val and test")
     if "train" not in parts:
-        raise InputError("DATA has no part 'train': name the images to train on so")
+        raise InputError("DATA has no split 'train': give the training images that name")
     if hasattr(parts["train"], "cast_column"):  # of the datasets library
         return open_tables(dict(parts), "datasets.Dataset", config, kind)
     train = read_objects(parts["train"], kind)
@@ -151,7 +151,7 @@ def class_targets(
     rows = [list(label) if lists else [label] for label, lists in zip(plain, several, strict=True)]
     values = list(chain.from_iterable(rows))
     if not values:
-        raise InputError(f"{name} has no label for any image: give some images one")
+        raise InputError(f"{name} has no label for any image: label some images")
     are_texts = [isinstance(value, str) for value in values]
     are_flags = [isinstance(value, bool) for value in values]
     are_numbers = [isinstance(value, int) and not isinstance(value, bool) for value in values]
@@ -194,7 +194,9 @@ def weighted_targets(labels: Sequence[Sequence[float]], classes: tuple[str, ...]
     from scipy.sparse import csr_array
 
     if any(isinstance(value, list | tuple) for value in chain.from_iterable(labels)):
-        raise InputError(f"{name} has tables as labels: give a class, or one number for each class")
+        raise InputError(
+            f"{name} has tables as labels: give each image a class, or one number for each class"
+        )
     widths = {len(label) for label in labels}
     if len(widths) > 1 or (classes and widths != {len(classes)}):
         raise InputError(
@@ -202,5 +204,7 @@ def weighted_targets(labels: Sequence[Sequence[float]], classes: tuple[str, ...]
         )
     rows = np.array(labels, dtype=np.float32)
     if not ((rows >= 0) & (rows <= 1)).all():
-        raise InputError(f"{name} has labels outside 0 ... 1: a row says for each class whether it applies")
+        raise InputError(
+            f"{name} has labels outside 0 ... 1: each number of a row says whether a class applies"
+        )
     return LabelTargets(csr_array(rows), classes or tuple(map(str, range(rows.shape[1]))))

@@ -111,7 +111,7 @@ def expanded(spec: str) -> list[str]:
 
 
 def missing(location: str, spec: str) -> InputError:
-    return InputError(f"there is no shard {location}, which {spec} names: write the numbers that there are")
+    return InputError(f"there is no shard {location}, which {spec} includes: name only existing shards")
 
 
 @contextmanager

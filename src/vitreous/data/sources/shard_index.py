@@ -278,7 +278,7 @@ def read_by_tarfile(shard: Shard | str, descriptor: int) -> Iterator[Member]:
             before, end = -1, os.fstat(descriptor).st_size
             for member in archive:
                 if member.size < 0 or member.offset <= before or member.offset_data + member.size > end:
-                    raise tarfile.ReadError("a file of it does not lie inside it")
+                    raise tarfile.ReadError("one of its files extends beyond its end")
                 before = member.offset
                 if member.isreg() and not member.issparse():
                     yield member.name, member.offset_data, member.size
@@ -302,7 +302,7 @@ def image_of_sample(shard: Shard, found: Sequence[Member]) -> Member:
     plain = [each for each in found if os.path.basename(each[0]).count(".") == 1] or found
     if len(plain) > 1:
         raise InputError(
-            f"{shard} has two images of one sample, {plain[0][0]} and {plain[1][0]}: give each a name of its "
+            f"{shard} has two images in one sample, {plain[0][0]} and {plain[1][0]}: give each a name of its "
             "own before the first dot, or leave one out"
         )
     return plain[0]

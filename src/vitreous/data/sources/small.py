@@ -143,7 +143,7 @@ def records(path: Path, labels: int, classes: int) -> NDArray[np.uint8]:
     length = labels + PIXELS
     data = np.frombuffer(read_unpacked(path), dtype=np.uint8)
     if not len(data) or len(data) % length:
-        raise InputError(f"{path} has {len(data)} bytes, not a multiple of {length}: fetch it again")
+        raise InputError(f"{path} has {len(data)} bytes, not a multiple of {length}: download it again")
     rows = data.reshape(-1, length)[:, labels - 1 :]
     if rows[:, 0].max() >= classes:
         raise InputError(f"{path} has a label {rows[:, 0].max()}, but there are {classes} classes")
@@ -167,7 +167,7 @@ def mnist(root: Path, part: str) -> ArrayImages:
     images, labels = read_idx(root, image_file), read_idx(root, label_file)
     if images.ndim != 3 or labels.ndim != 1 or len(images) != len(labels):
         raise InputError(
-            f"{root}: {len(images)} images but {len(labels)} labels in the {part} part: fetch both again"
+            f"{root}: {len(images)} images but {len(labels)} labels in the {part} set: download both again"
         )
     classes = tuple(str(number) for number in range(max(int(labels.max(initial=0)) + 1, 10)))
     return ArrayImages(images, labels.astype(np.int64), classes, name=part)
@@ -179,19 +179,20 @@ def read_idx(root: Path, name: str) -> NDArray[np.uint8]:
     there = [root / each for each in names if (root / each).is_file()]
     if not there:
         raise InputError(
-            f"there is no {name} or {name}.gz in {root}: mnist:PATH is the folder of its four files"
+            f"there is no {name} or {name}.gz in {root}: mnist:PATH names the folder with its four files"
         )
     path = there[0]
     data = read_unpacked(path)
     if data[:3] != bytes((0, 0, UNSIGNED_BYTE)):
-        raise InputError(f"{path} is not an idx file of bytes: fetch it again")
+        raise InputError(f"{path} is not an idx file of bytes: download it again")
     if not 1 <= data[3] <= 4 or len(data) < 4 + 4 * data[3]:
-        raise InputError(f"{path} is not an idx file of images or labels: fetch it again")
+        raise InputError(f"{path} is not an idx file of images or labels: download it again")
     sides: list[int] = np.frombuffer(data, dtype=">u4", count=data[3], offset=4).tolist()
     values = np.frombuffer(data[4 + 4 * data[3] :], dtype=np.uint8)
     if len(values) != math.prod(sides):
         raise InputError(
-            f"{path} has {len(values)} values and not {math.prod(sides)}: it is truncated, fetch it again"
+            f"{path} has {len(values)} values instead of {math.prod(sides)}: it is truncated, download it "
+            "again"
         )
     return values.reshape(sides)
 
@@ -205,9 +206,9 @@ def read_unpacked(path: Path) -> bytes:
         with gzip.open(io.BytesIO(data)) as file:
             unpacked = file.read(MOST_UNPACKED + 1)
         if len(unpacked) > MOST_UNPACKED:
-            raise InputError(f"{path} unpacks to more than {MOST_UNPACKED} bytes: fetch it again")
+            raise InputError(f"{path} unpacks to more than {MOST_UNPACKED} bytes: download it again")
         return unpacked
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from None
     except (EOFError, zlib.error) as error:
-        raise InputError(f"{path} is not a whole gzip file ({error}): fetch it again") from None
+        raise InputError(f"{path} is not a complete gzip file ({error}): download it again") from None

@@ -66,7 +66,7 @@ class MAE(MaskedPrediction):
         position = self.model.config.position
         if not position.at_stem or position.rotary is not None:
             raise InputError(
-                f"MAE removes tokens, and {position.kind} positions inside the layers count all of them: "
+                f"MAE removes tokens, but {position.kind} positions inside the layers need all of them: "
                 f"use learned or sincos-2d positions at the stem, or another {Param('objective')}"
             )
         self.decoder = Decoder(self.model.config, self.config, self.patch_dim, seed=seed)

@@ -372,14 +372,14 @@ def adapted(config: PretrainingRunConfig) -> Reason:
     """Return how a trained encoder learns on."""
     training, decay = config.training, config.training.optimizer.layer_decay
     text = said(
-        "a trained encoder learns on at a learning rate of {rate:.2g}; where its features do not become "
-        "better, it is kept as it was",
+        "training of the encoder continues at a learning rate of {rate:.2g}; if its features do not "
+        "improve, it is kept as it was",
         rate=scaled_lr(training),
     )
     if decay:
         text = said(
-            "a trained encoder learns on at a learning rate of {rate:.2g}, each layer {decay:g} times as "
-            "fast as the one above it; where its features do not become better, it is kept as it was",
+            "training of the encoder continues at a learning rate of {rate:.2g}, each layer {decay:g} times "
+            "as fast as the one above it; if its features do not improve, it is kept as it was",
             rate=scaled_lr(training),
             decay=decay,
         )

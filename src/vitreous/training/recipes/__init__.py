@@ -164,7 +164,7 @@ def sourced(chosen: Recipe[RunConfig]) -> list[Sourced]:
     InputError: the recipe follows no code that was run."""
     found = [each for each in executed()["settings"] if each["recipe"] == chosen.name]
     if not found and not measured(chosen.name):
-        raise InputError(f"{chosen.name} is vitreous's own recipe and has no source to be compared with")
+        raise InputError(f"{chosen.name} is vitreous's own recipe and has no source to compare with")
     compared = []
     for each in found:
         values, condition = leaves(chosen.config), ""
