@@ -192,7 +192,7 @@ def test_links_that_lead_back_are_not_followed(photos):
     (photos / "dog" / "knot").symlink_to("knot")
     splits = open_data(str(photos), DataConfig())
     assert len(splits.train) + len(splits.test) == 20
-    assert kinds(photos)["loop"].startswith("2 links lead to a folder that they are in")
+    assert kinds(photos)["loop"].startswith("2 links lead to a folder that contains them")
 
 
 def test_what_is_left_out_is_one_sentence_each(photos, make_jpeg):
@@ -203,7 +203,7 @@ def test_what_is_left_out_is_one_sentence_each(photos, make_jpeg):
         (photos / "cat" / name).write_bytes(b"an image of a phone")
     found = kinds(photos)
     assert found["other format"] == (
-        "1 image is in formats that nothing here reads (.svg), and left out "
+        "1 image is in formats that cannot be read (.svg), and left out "
         f"(such as {photos}/cat/drawing.svg): convert them to PNG or JPEG"
     )
     assert open_data(str(photos), DataConfig()).train.classes == ("cat", "dog")
@@ -213,7 +213,7 @@ def test_what_is_left_out_is_one_sentence_each(photos, make_jpeg):
     assert found["hidden"].startswith(f"1 hidden image is ignored (such as {photos}/cat/._0.jpg)")
     assert found["empty"].startswith(f"1 class folder holds no image, and is left out (such as {photos}/emu)")
     assert found["format"] == (
-        f"3 images are in formats that are not read (.heic, .heif, .jxl) (such as {photos}/cat/a.HEIC): "
+        f"3 images are in formats that need an extra (.heic, .heif, .jxl) (such as {photos}/cat/a.HEIC): "
         "install what reads them: pip install 'vitreous[heic,science]'"
     )
 

@@ -69,9 +69,7 @@ def train_or_resume(
             )
         start = partial(vt.Run(resume).resume, command=command, data=moved_data, **options)
     elif moved_data is not None:
-        raise InputError(
-            said("--data is for --resume: a new run takes its data as an argument")
-        )
+        raise InputError(said("--data is for --resume: a new run takes its data as an argument"))
     else:
         start = partial(train, data, **options)
     if options.get("dry_run"):

@@ -134,7 +134,7 @@ def spoil(tmp_path, what):
         ("twice", "names 'a' twice"),
         ("half colored", "has 2 classes but 1 colors"),
         ("empty", "images holds no image"),
-        ("one class", "if 255 marks what is sought, save it as 1"),
+        ("one class", "if 255 marks the object, save it as 1"),
         ("no masks folder", "is not a folder of images and masks: put images into images/"),
     ],
 )
