@@ -12,24 +12,25 @@ import unicodedata
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
+from io import FileIO
 from pathlib import Path
-from typing import BinaryIO
 
 from vitreous.errors import InputError
 
 LARGEST_FILE = 2**31  # bytes of one image
+PART = 1 << 16  # bytes that are read at once, at least
 # Folders of systems, in small letters.
 SYSTEM = ("__macosx", "@eadir", "$recycle.bin", "system volume information", "lost+found")
 
 
-def open_regular(path: str | Path) -> BinaryIO:
+def open_regular(path: str | Path) -> FileIO:
     """Open a regular file to read it. What hangs or has no end (a pipe, a device, a socket) is not opened, or
     closed again if it took the file's place. Raises OSError."""
     check_regular(os.stat(path), path)
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         check_regular(os.fstat(descriptor), path)
-        return os.fdopen(descriptor, "rb")
+        return os.fdopen(descriptor, "rb", buffering=0)
     except BaseException:
         os.close(descriptor)
         raise
@@ -47,10 +48,14 @@ def read_regular(path: str | Path, largest: int = LARGEST_FILE) -> bytes:
     """Return the bytes of a regular file of at most `largest` bytes. Raises OSError."""
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
-        content = b"" if size > largest else file.read(size + 1)
-        if content is None:  # a regular file of /proc that would wait
-            raise OSError(errno.EINVAL, "not a regular file", str(path))
-        content += file.read(largest + 1 - len(content)) if size <= largest else b""
+        content = b""
+        while size <= largest >= len(content):
+            part = file.read(max(size + 1, PART))
+            if part is None:  # a regular file of /proc that would wait
+                raise OSError(errno.EINVAL, "not a regular file", str(path))
+            content += part
+            if not part or len(content) == size:  # most files are read by one call
+                break
     if max(size, len(content)) > largest:
         raise OSError(errno.EFBIG, f"more than {largest} bytes", str(path))
     return content
