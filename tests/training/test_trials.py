@@ -599,15 +599,15 @@ def test_the_first_of_the_table_is_what_answers(tmp_path: Path, capsys: pytest.C
     assert json.loads((out / "candidates.json").read_text()) == rows
     report = (out / "report.html").read_text(encoding="utf-8")
     assert "Accuracy in training" not in report, "that of a network which does not answer"
-    assert f"The model answers with the best of {len(rows)} candidates: {run.result.title}." in report
+    assert f"The model is the best of {len(rows)} candidates: {run.result.title}." in report
     described = vt.describe(out)
-    assert str(described).startswith("The model answers with a support vector machine on pixels.\n")
+    assert str(described).startswith("The model is a support vector machine on pixels.\n")
     with speaking("ko"):
         assert "SVM" in (korean := str(vt.describe(out)).splitlines()[0])
     assert "answers" not in korean
     print_result(run.result)
     assert (
-        f"the model answers with the best of {len(rows)} candidates: {run.result.title}"
+        f"the model is the best of {len(rows)} candidates: {run.result.title}"
         in capsys.readouterr().out
     )
     model = vt.load(out)

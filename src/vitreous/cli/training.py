@@ -63,8 +63,8 @@ def train_or_resume(
         if data is not None or not options.keys() <= {*resumed}:
             raise InputError(
                 said(
-                    "--resume continues with the run's own configuration: give no other settings (data that "
-                    "were moved are named by --data)"
+                    "--resume continues with the run's own configuration: give no other settings (if the "
+                    "data has moved, use --data)"
                 )
             )
         start = partial(vt.Run(resume).resume, command=command, data=moved_data, **options)
@@ -98,7 +98,7 @@ def print_result(result: RunResult) -> None:
         count = len(result.candidates)
         print(
             said(
-                "the model answers with the best of {count} candidates: {name}",
+                "the model is the best of {count} candidates: {name}",
                 count=count,
                 name=result.title,
             )
