@@ -606,10 +606,7 @@ def test_the_first_of_the_table_is_what_answers(tmp_path: Path, capsys: pytest.C
         assert "SVM" in (korean := str(vt.describe(out)).splitlines()[0])
     assert "answers" not in korean
     print_result(run.result)
-    assert (
-        f"the model is the best of {len(rows)} candidates: {run.result.title}"
-        in capsys.readouterr().out
-    )
+    assert f"the model is the best of {len(rows)} candidates: {run.result.title}" in capsys.readouterr().out
     model = vt.load(out)
     assert type(model).__name__ == "Ensemble"
     assert vt.evaluate(out, progress=False).metrics == run.evaluation.metrics, "the same numbers"

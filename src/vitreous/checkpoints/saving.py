@@ -231,7 +231,7 @@ def upload(
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
         raise InputError(f"{name!r} is not a repository of the hub: write owner/name")
     if format in formats() and formats()[format].suffixes:
-        raise InputError(f"format {format} is one file: the hub takes vitreous, timm or huggingface")
+        raise InputError(f"format {format} is a single file: the hub takes vitreous, timm or huggingface")
     require_packages("huggingface_hub", extra="hub", what="an upload")
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError

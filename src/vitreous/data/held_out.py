@@ -92,7 +92,7 @@ def with_own_parts(
         [own["test"]] = held_out.values()
     elif held_out:
         if named.keys() != {"test", "val"} or len(held_out) > 2:
-            raise InputError(f"{where} has the parts {', '.join(held_out)} beside train: keep val and test")
+            raise InputError(f"{where} has the splits {', '.join(held_out)} besides train: keep val and test")
         own["test"], own["validation"] = named["test"], named["val"]
         if config.validation_fraction not in ("auto", 0):
             raise InputError(

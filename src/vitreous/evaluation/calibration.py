@@ -64,7 +64,7 @@ def calibrate_model(
     """
     if len(images) < FEWEST:
         raise InputError(
-            f"a temperature needs {FEWEST} images that the model did not learn from, and there are "
+            f"a temperature needs {FEWEST} images that the model was not trained on, but there are "
             f"{len(images)}: hold out more"
         )
     labels, world = class_labels(model, images), batching.get("world", ALONE)

@@ -219,7 +219,7 @@ def write_google(model: Model, path: Path) -> None:
     else:
         config, weights = held(model, "google", LIMITS)
         if config.class_token != (config.pooling.kind == "class"):
-            raise InputError("google cannot hold a class token that is not what is pooled")
+            raise InputError("google cannot hold a class token that is not pooled")
         published = config.pooling.kind != "attention"
         rows = vit_rows(config, Layout(numbered=published, positioned=published))
         tensors = write_rows(rows, weights)

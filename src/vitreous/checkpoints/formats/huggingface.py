@@ -214,7 +214,7 @@ def huggingface_fields(source: Source, family: families.Family) -> dict[str, obj
         qk_norm = "layer"
     rms = norm_kind == "rms"
     if (rms and "layernorm.bias" in tensors) or (qk_norm == "layer" and not rms):
-        raise InputError(f"{source.where}: RMSNorm beside LayerNorm is not supported")
+        raise InputError(f"{source.where}: RMSNorm together with LayerNorm is not supported")
     fields = {
         **shapes,
         **positions_of(source, family, shapes["patch_size"], class_token + second),

@@ -156,14 +156,14 @@ def eva_form(
     if config.norm == "post-branch" and (config.qk_norm != "none" or config.layer_scale is not None):
         raise InputError("timm cannot hold norm=post-branch together with qk_norm or LayerScale")
     if config.pooling.kind == "attention" and config.num_prefix_tokens:
-        raise InputError("timm's Eva cannot hold pooling=attention, only attention-all, beside prefix tokens")
+        raise InputError("timm's Eva cannot hold pooling=attention, only attention-all, with prefix tokens")
     if config.pooling.kind.startswith("attention") and "mlp" in config.extra_norms:
         raise InputError("timm cannot hold attention pooling together with extra_norms in the MLP")
     if "tokens" in config.extra_norms and learned:
         config, weights = without_patch_bias(config, weights)
     elif "tokens" in config.extra_norms and weights.pop("stem.projection.bias").any():
         raise InputError(
-            "timm cannot hold extra_norms on the tokens beside a bias of the patches and no learned positions"
+            "timm cannot hold extra_norms on the tokens with a bias of the patches and no learned positions"
         )
     pooling = (
         config.pooling if isinstance(config.pooling, AttentionPoolingConfig) else AttentionPoolingConfig()
@@ -233,7 +233,7 @@ def check_not_eva(source: Source, *, named: bool) -> None:
     if named or inner or encoder or "pos_embed" not in tensors:
         raise InputError(
             f"{source.where}: a state dict of timm's Eva does not store its rotary positions: pass "
-            "like='timm:NAME' with the architecture's name (of a DeiT-III timm:deit3_base_patch16_224, say)"
+            "like='timm:NAME' with the architecture's name (such as timm:deit3_base_patch16_224)"
         )
 
 

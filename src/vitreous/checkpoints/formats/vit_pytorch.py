@@ -212,11 +212,11 @@ def write_vit_pytorch(model: Model, path: Path) -> None:
     config, weights = held(model, "vit-pytorch", LIMITS, keep=keep, headless=False)
     normed = config.qk_norm == "unit"
     if (config.registers or normed) and not simple:
-        raise InputError("vit-pytorch cannot hold registers or qk_norm, only in its SimpleViT")
+        raise InputError("vit-pytorch cannot hold registers or qk_norm, except in its SimpleViT")
     if config.registers and normed:
         raise InputError("vit-pytorch cannot hold registers and qk_norm together")
     if config.class_token != (config.pooling.kind == "class"):
-        raise InputError("vit-pytorch cannot hold a class token that is not what is pooled")
+        raise InputError("vit-pytorch cannot hold a class token that is not pooled")
     if any(weight.any() for name, weight in weights.items() if name.endswith("attention.qkv.bias")):
         raise InputError("vit-pytorch cannot hold qkv_bias=True")
     weights = {name: weight for name, weight in weights.items() if not name.endswith("attention.qkv.bias")}

@@ -302,8 +302,8 @@ def image_of_sample(shard: Shard, found: Sequence[Member]) -> Member:
     plain = [each for each in found if os.path.basename(each[0]).count(".") == 1] or found
     if len(plain) > 1:
         raise InputError(
-            f"{shard} has two images in one sample, {plain[0][0]} and {plain[1][0]}: give each a name of its "
-            "own before the first dot, or leave one out"
+            f"{shard} has two images in one sample, {plain[0][0]} and {plain[1][0]}: give them "
+            "different names before the first dot, or leave one out"
         )
     return plain[0]
 

@@ -86,7 +86,7 @@ class MAE(MaskedPrediction):
         opened = open_checkpoint(source)
         found = published_decoder(opened, **settings)
         if found is None:
-            raise InputError(f"{opened.where} holds no decoder of an MAE: load it with vitreous.load")
+            raise InputError(f"{opened.where} contains no MAE decoder: load it with vitreous.load")
         encoder = load_image_model(found.encoder, **options)
         if found.left_open:
             log.warning("%s does not say, so it is assumed: %s", opened.where, "; ".join(found.left_open))
