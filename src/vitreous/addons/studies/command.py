@@ -29,7 +29,7 @@ def study(
     data: Annotated[
         str | None,
         Parameter(
-            help="images to train on instead of the generated ones, in any form that vitreous train takes, for "
+            help="images to train on instead of the generated ones, in any form that train takes, for "
             "the claims that can be tried on any images; each seed holds out a quarter of them"
         ),
     ] = None,
