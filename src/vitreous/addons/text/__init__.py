@@ -23,7 +23,7 @@ ADDON = Addon(
             "Train the Transformer of 2017 on pairs of texts, or translate with it.",
             f"{HERE}.command",
             (
-                "vitreous translate train --out runs/numbers",
+                "vitreous translate train --steps 300 --out runs/numbers",
                 'vitreous translate runs/numbers "<de> twenty-one"',
             ),
             texts=True,
