@@ -389,7 +389,9 @@ def metrics_line(row: Row) -> str:
     parts = [f"{said('loss')} {row['loss']:.4f}"] if "loss" in row else []
     parts += [f"{label} {percent(row[name])}" for name, label in named.items() if name in row]
     parts += (
-        [said("{speed:,.0f} examples/s", speed=row["images_per_second"])] if "images_per_second" in row else []
+        [said("{speed:,.0f} examples/s", speed=row["images_per_second"])]
+        if "images_per_second" in row
+        else []
     )
     return "  ".join(parts)
 

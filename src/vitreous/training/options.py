@@ -229,7 +229,7 @@ class OwnTrainOptions(TypedDict, total=False):
     batch_size: Annotated[
         int | Literal["auto"] | None,
         Option(
-            "images in each step; auto: the recipe's number, in micro-batches that fit in memory",
+            "images in each step; auto: the recipe's number, in micro-batches as large as memory allows",
             sets="training.batch_size",
         ),
     ]
