@@ -222,7 +222,7 @@ class CompareOptions(TypedDict, total=False):
     data: Annotated[
         object,
         Option(
-            "a dataset to compare on, in any form that `train` takes; by default the held-out part of "
+            "a dataset to compare on, in any form that train takes; by default the held-out part of "
             "each run's own data"
         ),
     ]
