@@ -52,7 +52,7 @@ from vitreous.training.config import TrainingConfig
 from vitreous.training.distributed import World, process_group, shards_for
 from vitreous.training.learner import Learner
 from vitreous.training.objectives import classification
-from vitreous.training.precision import check_float8, numerics, to_float8
+from vitreous.training.precision import numerics
 from vitreous.training.step import LossOf, Objective, TrainStep, data_parallel
 
 CLASSES, IMAGES = 1000, 4096
@@ -104,9 +104,6 @@ def ours(
     if objective:
         model = build_objective(vt.create(name), objective, steps=1000)
         learned = of_views if objective == "dino" else self_supervised
-    if config.precision == "fp8":
-        check_float8(device)
-        to_float8(model)
     shards = shards_for(model, config, machine.world, device)
     learner = Learner.begin(model if shards else model.to(device), config, shards)
     loss = data_parallel(LossOf(learner.model, learned), shards, config, machine.world)
@@ -267,7 +264,6 @@ ITEMS: dict[str, Callable[[Machine], Iterator[Numbers]]] = {
     f"{B}, checkpoint": partial(checkpoint, name=B),
     f"{B}, MAE": partial(objective, name=B, kind="mae"),
     f"{S}, DINO": partial(objective, name=S, kind="dino"),
-    f"{B}, fp8": partial(training, name=B, precision="fp8"),
 }
 
 

@@ -65,12 +65,11 @@ def test_results_are_written_beside_the_machine_and_the_versions(tmp_path: Path,
 
 @pytest.mark.slow
 def test_the_benchmark_of_a_gpu_runs_to_its_end_without_one(tmp_path: Path) -> None:
-    """Every item but those that a CPU refuses, which say why."""
+    """Every item but those of packages that are not here, which say why."""
     found = run_program("gpu_training", ["--device", "cpu", "--tiny", "--minutes", "30"], tmp_path)
     rows = found["rows"]
     failed = {item for item, row in rows.items() if "failed" in row or "left_out" in row}
-    assert failed <= {"ViT-B/16, fp8", *(item for item in rows if "timm" in item)}, rows
-    assert "fp8" in " ".join(rows["ViT-B/16, fp8"]["output"])
+    assert failed <= {item for item in rows if "timm" in item}, rows
     assert rows["matrices"]["matrix_peak_teraflops"] > 0
     assert rows["ViT-B/16"]["share_of_peak"] > 0
     assert rows["ViT-B/16, loader"]["loader_alone_images_per_second"] > 0

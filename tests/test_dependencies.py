@@ -19,7 +19,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 EXTRAS = PROJECT["optional-dependencies"]
 # Names of distributions that differ from those of their modules, for what is not installed where tests run.
 DISTRIBUTIONS = {"sklearn": "scikit-learn", "PIL": "pillow", "python_multipart": "python-multipart"}
-FEATURES = ("train", "hub", "data", "science", "text", "serve", "export", "cpu", "quant", "track")
+FEATURES = ("train", "hub", "data", "science", "text", "serve", "export", "cpu", "track")
 # torch itself needs these.
 WITH_TORCH = {"jinja2", "markupsafe", "fsspec"}
 

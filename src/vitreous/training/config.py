@@ -343,7 +343,7 @@ class TrainingConfig(Config):
     )
     lora: LoRAConfig | None = setting(None, "low-rank changes of frozen matrices; None: all weights learn")
 
-    precision: Literal["auto", "fp32", "bf16", "fp8"] = setting(
+    precision: Literal["auto", "fp32", "bf16"] = setting(
         "auto", "auto: bf16 on GPUs, and on CPUs that have it for models of some width"
     )
     machine: MachineConfig | None = setting(

@@ -361,7 +361,7 @@ class Shards:
         the parameters are new ones. Return what computes the model."""
         from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-        half = torch.bfloat16 if self.config.precision in ("bf16", "fp8") else None
+        half = torch.bfloat16 if self.config.precision == "bf16" else None
         for layer in () if getattr(model, "gathered_at_once", False) else encoder_layers(model):
             if self.config.computed.compile:
                 layer.forward = torch.compile(layer.forward, dynamic=False)

@@ -104,7 +104,7 @@ class RunOptions(TypedDict, total=False):
     device: Device
     precision: Annotated[
         str | None,
-        Option("auto (the default), fp32, bf16, or fp8 on GPUs that support it", sets="training.precision"),
+        Option("auto (the default), fp32 or bf16", sets="training.precision"),
     ]
     shard: Annotated[
         bool | None,

@@ -1,4 +1,4 @@
-"""The device, and number formats on it: fp32, bf16 autocast, or float8 layers (2209.05433, by torchao)."""
+"""The device, and number formats on it: fp32, or bf16 autocast."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
-from vitreous.errors import InputError, Param, require_packages
+from vitreous.errors import InputError, Param
 from vitreous.extensions import outputs_of
 
 # Channels from which on a CPU gains from bf16. On one with AMX a training step of width 64 took 0.85 times as
@@ -26,9 +26,7 @@ WIDE = 128
 FIRST_BF16 = (8, 0)  # NVIDIA's Ampere
 SIDE, ROUNDS = 256, 7  # of the matrices that are multiplied to time bf16 on a CPU, and how often
 FASTER = 0.75  # of the time in fp32, below which bf16 is faster: the casts around the products take time, too
-MULTIPLE = 16  # of both sides of a matrix, for the hardware's float8 products
-FIRST_CAPABILITY = (8, 9)  # NVIDIA's Ada and Hopper multiply float8
-Precision = Literal["fp32", "bf16", "fp8"]
+Precision = Literal["fp32", "bf16"]
 CUBLAS_WORKSPACE = "CUBLAS_WORKSPACE_CONFIG", ":4096:8"  # must be set before the first product on a GPU
 
 
@@ -52,9 +50,7 @@ def pick_device(name: str) -> torch.device:
 
 def pick_precision(wanted: Precision | Literal["auto"], device: torch.device, width: int = WIDE) -> Precision:
     """Return `wanted`; for "auto" bf16 where the device is faster in it, and on a CPU if the model is wide
-    enough to gain from it. Raises InputError: fp8 is wanted and not available here."""
-    if wanted == "fp8":
-        check_float8(device)
+    enough to gain from it."""
     if wanted != "auto":
         return wanted
     if device.type == "cuda":  # it has instructions for them
@@ -111,8 +107,8 @@ def computing(wanted: str, device: torch.device) -> Iterator[None]:
 
 
 def autocast(precision: str, device: torch.device) -> torch.autocast:
-    """Return the context in which a model computes in the precision of its training; float8 in bf16."""
-    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision in ("bf16", "fp8"))
+    """Return the context in which a model computes in the precision of its training."""
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16")
 
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
@@ -158,56 +154,3 @@ def numerics(device: torch.device, precision: str, *, deterministic: bool) -> It
                 raise
             what = f"{Param('deterministic')}: {str(error).partition(',')[0]}"
             raise InputError(f"{what}; leave the option out") from error
-
-
-def check_float8(device: torch.device) -> None:
-    """Raise InputError where float8 is not available, with the reason."""
-    if device.type != "cuda" or torch.cuda.get_device_capability(device) < FIRST_CAPABILITY:
-        name = torch.cuda.get_device_name(device) if device.type == "cuda" else "a CPU"
-        raise InputError(
-            f"{Param('precision')} fp8 needs a GPU that multiplies in 8 bits (NVIDIA Ada, Hopper or later), "
-            "and this "
-            f"is {name}: use {Param('precision')} auto"
-        )
-    require_packages("torchao", extra="quant", what=f"{Param('precision')} fp8")
-
-
-def to_float8(model: nn.Module, *, emulate: bool = False) -> None:
-    """Let linear layers of the encoder multiply in float8 where both sides are multiples of 16. Each forward
-    pass scales weight and input into float8; weights, gradients and the optimizer keep their types.
-
-    Args:
-        emulate: round to float8 and multiply in float32, on hardware that has no float8: for tests.
-
-    Raises:
-        InputError: no matrix fits.
-    """
-    from torchao.float8 import Float8LinearConfig, convert_to_float8_training
-
-    def fits(module: nn.Module, name: str) -> bool:
-        return (
-            isinstance(module, nn.Linear)
-            and ".blocks." in f".{name}"
-            and not parametrize.is_parametrized(module)
-            and module.in_features % MULTIPLE == 0
-            and module.out_features % MULTIPLE == 0
-        )
-
-    if not any(fits(module, name) for name, module in model.named_modules()):
-        raise InputError(
-            f"{Param('precision')} fp8: the model has no encoder layer with unparametrized matrices whose "
-            "sides are "
-            f"multiples of {MULTIPLE}: use {Param('precision')} bf16"
-        )
-    convert_to_float8_training(model, module_filter_fn=fits, config=Float8LinearConfig(emulate=emulate))
-
-
-def from_float8(model: nn.Module) -> None:
-    """Convert back to nn.Linear, with the same weights."""
-    for module in list(model.modules()):
-        for name, child in module.named_children():
-            if isinstance(child, nn.Linear) and type(child).__name__ == "Float8Linear":
-                linear = nn.Linear(1, 1, device="meta")
-                linear.in_features, linear.out_features = child.in_features, child.out_features
-                linear.weight, linear.bias = child.weight, child.bias
-                setattr(module, name, linear.train(child.training))

@@ -36,7 +36,6 @@ from vitreous.training.distributed import World, shards_for
 from vitreous.training.initial_model import absolute_source, merge_lora, starting_model, without_lost_init
 from vitreous.training.learner import AverageWeight, Learner, learning_rate
 from vitreous.training.place import ON_CPU, Place
-from vitreous.training.precision import from_float8, to_float8
 from vitreous.training.settings import AnyConfig, configure, to_toml, validated
 from vitreous.whole_files import write_text
 
@@ -251,8 +250,6 @@ class Run(Generic[ConfigT]):
             InputError: the processes, the precision and the optimizer cannot be combined.
         """
         config, device, world = self.config.training, place.device, place.world
-        if config.precision == "fp8":
-            to_float8(model)
         shards = shards_for(model, config, world, device)
         learner = Learner.begin(model if shards else model.to(device), config, shards, averaging)
         self.states.restore(learner, world)
@@ -295,9 +292,8 @@ class Run(Generic[ConfigT]):
 
     def model_so_far(self: Run[RunConfig], classes: Sequence[str]) -> Model:
         """Return the model of the newest checkpoint, on the CPU; the initial one where nothing is saved."""
-        run = self.with_training(precision="fp32")  # fp8 needs its own GPU
-        model = starting_model(without_lost_init(run.config, bool(self.states.steps())), classes)
-        return finished(run.learner(model, ON_CPU).result)  # type: ignore[return-value]
+        model = starting_model(without_lost_init(self.config, bool(self.states.steps())), classes)
+        return finished(self.learner(model, ON_CPU).result)  # type: ignore[return-value]
 
     def model(self) -> Model:
         """Return the trained model, with its preprocessing and labels."""
@@ -318,9 +314,8 @@ class Run(Generic[ConfigT]):
 
 
 def finished(model: nn.Module) -> nn.Module:
-    """Return a trained model ready for use: LoRA merged, plain layers, everything trainable."""
+    """Return a trained model ready for use: LoRA merged, everything trainable."""
     merge_lora(model.eval())
-    from_float8(model)
     return model.requires_grad_(True)
 
 

@@ -182,7 +182,7 @@ class TrainStep:
         generator = torch_generator(self.seed, "objective", *key)
         measured: Measures = []
         half: AbstractContextManager[object] = nullcontext()
-        if self.config.precision in ("bf16", "fp8"):  # layers in float8 take bf16, too, and return it
+        if self.config.precision == "bf16":
             half = torch.autocast(self.device.type, dtype=torch.bfloat16)
         parts = micro_batches(batch, self.config.computed.grad_accum_steps, self.device)
         # Around the backward pass, too, which computes checkpointed layers again.

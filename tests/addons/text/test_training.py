@@ -285,7 +285,6 @@ def test_settings_are_checked():
         {"freeze": "encoder"},
         {"lora": {"rank": 2}},
         {"machine": {"checkpointing": True}},
-        {"precision": "fp8"},
         {"optimizer": {"layer_decay": 0.5}},
     ],
 )

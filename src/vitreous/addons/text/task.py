@@ -94,8 +94,6 @@ class TranslationConfig(CommandConfig):
             raise ValueError(f"training.machine.evaluation_batch_size {where}: leave it out")
         if asked.optimizer.layer_decay:
             raise ValueError(f"training.optimizer.layer_decay {where}: leave it out")
-        if asked.precision == "fp8":
-            raise ValueError(f"training.precision=fp8 {where}: use auto, bf16 or fp32")
         if self.tokenizer.vocabulary > self.model.vocabulary:
             raise ValueError(
                 f"tokenizer.vocabulary is {self.tokenizer.vocabulary}, but the model knows "
