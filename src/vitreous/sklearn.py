@@ -56,7 +56,7 @@ class ImageInput(BaseEstimator):  # type: ignore[misc]
         self.image_shape_ = tuple(self.image_shape or (1, table.shape[1]))
         if prod(self.image_shape_) != table.shape[1]:
             raise InputError(
-                f"image_shape {self.image_shape_} has {prod(self.image_shape_)} numbers, and a row of X has "
+                f"image_shape {self.image_shape_} has {prod(self.image_shape_)} numbers, but a row of X has "
                 f"{table.shape[1]}"
             )
         return self.images_of(table)

@@ -321,7 +321,7 @@ def test_a_bit_takes_no_patch(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     config = BiTConfig(num_classes=3, image_size=(32, 32), layers=(1, 1), width_factor=0.5)
     bit = save_native(build_model(config), tmp_path / "bit")
     assert run(["inspect", str(bit), "--patch", "1x1", "--out", str(tmp_path / "out")]) == 2
-    assert "--patch does not go with a model without attention" in capsys.readouterr().err
+    assert "--patch does not apply to a model without attention" in capsys.readouterr().err
 
 
 @pytest.mark.slow

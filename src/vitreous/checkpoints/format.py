@@ -313,8 +313,8 @@ def asked_heads(source: Source, width: int) -> int:
     likely = USUAL_HEADS.get(width, max(width // 64, 1))
     raise InputError(
         f"{source.where}: a state dict does not store the number of heads: pass heads={likely} "
-        f"(width {width} / {width // likely}; {Param('settings')} model.heads={likely}), or what it was made "
-        "with"
+        f"(width {width} / {width // likely}; {Param('settings')} model.heads={likely}), or the "
+        "number that it was made with"
     )
 
 

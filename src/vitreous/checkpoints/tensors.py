@@ -222,7 +222,7 @@ def read_npz(path: Path) -> Tensors:
                 if info.compress_type == zipfile.ZIP_STORED:
                     stored += info.file_size
             if stored > size or unfolded > max(BOMB, UNFOLDED * size):
-                raise InputError(f"{path} would unfold from {size} bytes into an absurd size: it is refused")
+                raise InputError(f"{path} would unpack from {size} bytes to an absurd size: refused")
             return Tensors({flat_name(info.filename): member(path, archive, info) for info in members})
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or 'it is damaged'}") from None

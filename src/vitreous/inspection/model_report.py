@@ -135,7 +135,7 @@ def write_model_report(
         for option, value in of_attention.items():
             if value is not None:
                 raise InputError(
-                    f"{Param(option)} does not go with a model without attention, such as a convolutional "
+                    f"{Param(option)} does not apply to a model without attention, such as a convolutional "
                     "network or an SVM: leave it out"
                 )
         reason = "no-network" if isinstance(model, Ensemble) else "no-tokens"

@@ -26,8 +26,8 @@ def translate(
     *words: Annotated[
         str,
         Parameter(
-            help="train, then a TSV file, two text files, or hf:NAME (nothing: numbers in words between "
-            "Korean, English and German); or a run, then texts (nothing: a text in each line of stdin)"
+            help="train, then a TSV file, two text files, or hf:NAME (by default, numbers in Korean, English "
+            "and German words); or a run, then texts (by default, the lines of stdin)"
         ),
     ],
     resume: Resume = None,

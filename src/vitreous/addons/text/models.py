@@ -97,7 +97,7 @@ class Translator:
         """Return the token ids of a source text. Raises InputError: it is empty, or longer than the model can
         read."""
         if not text.strip():
-            raise InputError("there is no text to translate in an empty line: write some")
+            raise InputError("an empty line has no text to translate: leave it out")
         ids = [*self.tokenizer.encode(text.strip()), self.tokenizer.end]
         if len(ids) > self.model.config.max_length:
             raise InputError(
