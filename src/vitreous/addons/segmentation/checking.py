@@ -103,7 +103,7 @@ def open_for_checking(
         if pairs:
             files[part] = MaskedFiles(root, pairs, legend or EVERY_VALUE)
     if not files.keys() & {"all", "train"}:
-        raise InputError(f"{source} has no image to train on that has a mask")
+        raise InputError(f"{source} has no training image with a mask")
     parts = named_parts(*split_masked(files, config, where=source))
     findings = [
         *finding("without mask", without_mask),
