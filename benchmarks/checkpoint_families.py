@@ -78,6 +78,21 @@ PEER_CASES: dict[tuple[str, str], tuple[str, ...]] = {
     ("TIPSv2", "huggingface"): ("tipsv2",),
     ("ViT-5", "vit-5"): ("vit5",),
 }
+# Of formats that are only read: files in tests/checkpoints/data/published.
+PUBLISHED: dict[tuple[str, str], tuple[str, ...]] = {
+    ("ViT", "pytorch-pretrained-vit"): ("pretrained_vit",),
+    ("ViT", "jeonsworld"): ("jeonsworld",),
+    ("ViT", "monai"): ("monai_classifier", "monai_encoder"),
+    ("ViT", "openmmlab"): (
+        "mmpretrain_vit",
+        "mmpretrain_mae",
+        "mmpretrain_both_norms",
+        "mmpretrain_swiglu",
+        "mmseg",
+    ),
+    ("DeiT", "openmmlab"): ("mmpretrain_deit",),
+    ("BEiT, BEiT v2", "openmmlab"): ("mmpretrain_beit",),
+}
 
 
 def program(path: Path) -> ModuleType:
@@ -293,6 +308,11 @@ def bit_case() -> tuple[Any, dict[str, Tensor], Tensor]:
     return vt.load(folder / "weights.npz"), expected, torch.from_numpy(np.load(folder / "input.npy"))
 
 
+def published(name: str) -> float:
+    """How far a published file is from what its codebase computed."""
+    return difference(*program(TESTS / "test_published_files.py").compared(name))
+
+
 # Cases of tests/checkpoints/test_published_forms.py.
 PERCEPTION_ENCODERS = {
     "Perception Encoder": ("perception_encoder",),
@@ -374,8 +394,10 @@ def measured(only: str | None = None) -> dict[str, dict[str, dict[str, Any]]]:
         print(family, format, rows[family][format], file=sys.stderr)
     for family, format in ((name, each) for name, formats in READ_FAMILIES.items() for each in formats):
         if only in (None, family):
-            of_meta = perception_encoder(peers, PERCEPTION_ENCODERS[family])
-            rows.setdefault(family, {})[format] = {"in": of_meta}
+            names = PUBLISHED.get((family, format), ())
+            rows.setdefault(family, {})[format] = {"in": max(map(published, names), default=None)}
+            if format == "perception-encoder":
+                rows[family][format] = {"in": perception_encoder(peers, PERCEPTION_ENCODERS[family])}
     for name, format in added_families().items() if only is None else ():
         rows[name] = {format: text_model(name)}
     return rows

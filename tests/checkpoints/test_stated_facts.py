@@ -228,6 +228,32 @@ def test_labels_of_another_number_are_left_out(
     vt.save(loaded, tmp_path / "again")
 
 
+def test_the_images_and_classes_of_mmengine(tiny: Any, tmp_path: Path) -> None:
+    """mmpretrain's `meta`: nested arguments, colors of 0 to 255, the names of classes."""
+    model = tiny()
+    names = {"patch_embed.proj": "patch_embed.projection", "blocks.": "layers.", "norm1": "ln1"}
+    names |= {"norm2": "ln2", "mlp.fc1": "ffn.layers.0.0", "mlp.fc2": "ffn.layers.1"}
+    state = {}
+    for name, tensor in state_of(model, tmp_path).items():
+        for ours, theirs in names.items():
+            name = name.replace(ours, theirs)
+        name = f"ln1.{name.removeprefix('norm.')}" if name.startswith("norm.") else name
+        inside = f"head.layers.head.{name.removeprefix('head.')}"
+        state[inside if name.startswith("head.") else f"backbone.{name}"] = tensor
+    program = "model = dict(backbone=dict(arch=dict(embed_dims=32, num_heads=4), img_size=32))\n"
+    program += "data_preprocessor = dict(mean=[51.0, 102.0, 153.0], std=[51.0, 51.0, 51.0])"
+    meta = {"cfg": program, "dataset_meta": {"classes": list("abcde")}}
+    loaded = same(model, {"state_dict": state, "meta": meta})
+    assert loaded.preprocessing.mean == pytest.approx((0.2, 0.4, 0.6))
+    assert loaded.labels == list("abcde")
+
+
+MMENGINE = """
+default_scope = 'mmpretrain'
+model = dict(backbone=dict(arch='deit-tiny', img_size=48, patch_size=16, type='VisionTransformer'),
+             head=dict(num_classes=5), type='ImageClassifier')
+print(open('anything'))
+"""
 TRAINING = {
     "DINO": {"args": Namespace(arch="vit_tiny", patch_size=16)},
     "MAE, fine-tuned": {"args": Namespace(model="vit_tiny_patch16", global_pool=False)},
@@ -235,6 +261,7 @@ TRAINING = {
     "Lightning": {"hyper_parameters": {"model_name": "vit_tiny_patch16_224", "lr": 0.1}},
     "Lightning, heads": {"hyper_parameters": {"depth": 2, "num_heads": 3}},
     "solo-learn": {"hyper_parameters": {"backbone": {"name": "vit_tiny", "kwargs": {"patch_size": 16}}}},
+    "mmengine": {"meta": {"cfg": MMENGINE, "epoch": 3}},
     "DINOv2": {"config": {"student": {"arch": "vit_tiny", "patch_size": 16}}},
 }
 

@@ -13,7 +13,7 @@ from http.client import HTTPException
 from pathlib import Path
 
 from vitreous.checkpoints.installed_encoders import INSTALLED_ENCODERS, encoder_folder, installed_file
-from vitreous.errors import InputError, cache_folder, require_packages
+from vitreous.errors import InputError, cache_folder, is_installed, require_packages
 from vitreous.outside import Bundled, Hub, Local, Place, Url, Web
 from vitreous.whole_files import whole
 
@@ -92,6 +92,20 @@ def from_hub(place: Hub, patterns: Sequence[str] = ()) -> Path:
     if inside and not (root / inside).exists():
         raise InputError(f"{name}: there is no {inside} in {repository}")
     return root / inside
+
+
+def cached(repository: str, revision: object = None) -> Path | None:
+    """The copy on this machine of a model of the hub; None where there is none."""
+    if not is_installed("huggingface_hub") or not re.fullmatch(r"[\w.-]+/[\w.-]+", repository):
+        return None
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+
+    revision = revision if isinstance(revision, str) else None
+    try:
+        return Path(snapshot_download(repository, revision=revision, local_files_only=True))
+    except (LocalEntryNotFoundError, HFValidationError):
+        return None
 
 
 def snapshot(name: str, repository: str, revision: str | None, folder: str, patterns: Sequence[str]) -> Path:

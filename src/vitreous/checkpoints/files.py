@@ -19,7 +19,7 @@ from vitreous.checkpoints.pickles import StoredModule
 from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.tensors import LARGEST_HEADER, Tensors, is_npz, read_npz, read_safetensors
 from vitreous.checkpoints.torch_files import Contents, parts_in_memory, read_torch
-from vitreous.checkpoints.what_is_this import ADAPTER, IN_PYTORCH, OPENVINO, Evidence, shard_of, what_is_this
+from vitreous.checkpoints.what_is_this import IN_PYTORCH, OPENVINO, Evidence, shard_of, what_is_this
 from vitreous.errors import InputError
 from vitreous.outside import read_regular, read_text
 
@@ -27,6 +27,7 @@ WEIGHTS = ("model.safetensors", "pytorch_model.bin", "open_clip_model.safetensor
 # Of training programs: accelerate with FSDP, DeepSpeed, torch.distributed.
 OTHER_WEIGHTS = ("pytorch_model_fsdp.bin", "mp_rank_00_model_states.pt")
 # Of an adapter of PEFT, which `adapters` merges into its model.
+ADAPTER = "adapter_config.json"
 ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 SHARED = (CONFIG, PREPROCESSOR, PROCESSOR, OPEN_CLIP)  # descriptions that several formats read
 INDICES = tuple(f"{name}.index.json" for name in WEIGHTS)
@@ -93,8 +94,6 @@ def read_file(path: Path) -> File:
         path = first_module(path)
         weights = weights_of_folder(path)
         return file_of(str(path), read_weights(weights), documents_in(path))
-    if path.name in ADAPTER_WEIGHTS:
-        raise InputError(f"{path} is {ADAPTER}")
     if part := shard_of(path):
         raise InputError(f"{path} is {part}")
     own = path.name in WEIGHTS + INDICES or is_alone(path)
@@ -113,6 +112,14 @@ def is_alone(path: Path) -> bool:
     """Whether a file of weights is the only one in its folder, whose descriptions are then its own."""
     others = [each for each in path.parent.iterdir() if each.name.endswith(SUFFIXES) and each != path]
     return path.name.endswith(SUFFIXES) and not others
+
+
+def is_adapter(path: Path) -> bool:
+    """Whether a folder holds an adapter and no model, or a file is the weights of one."""
+    folder = path if path.is_dir() else path.parent
+    named = path.is_dir() or path.name in ADAPTER_WEIGHTS
+    weights = any((folder / name).is_file() for name in ADAPTER_WEIGHTS)
+    return named and weights and (folder / ADAPTER).is_file()
 
 
 def documents_in(folder: Path, names: Sequence[str] = SHARED) -> Documents:
@@ -143,7 +150,7 @@ def weights_of_folder(folder: Path) -> Path:
         if (folder / name).is_file():
             return folder / name
     found = sorted(path for path in folder.iterdir() if path.name.endswith(SUFFIXES) and path.is_file())
-    if len(found) == 1 and found[0].name not in ADAPTER_WEIGHTS:
+    if len(found) == 1:
         return found[0]
     names = [path.name for depth in ("*", "*/*") for path in folder.glob(depth)]
     if kind := what_is_this(Evidence(files=names)):

@@ -16,7 +16,7 @@ from torch import nn
 
 from vitreous.checkpoints.download import DESCRIPTIONS, SUFFIXES, hub_hint, local_copy
 from vitreous.checkpoints.facts import CARD, CONFIG, OPEN_CLIP, TRAINING, Documents
-from vitreous.checkpoints.files import File, documents_in, model_folder, read_file
+from vitreous.checkpoints.files import File, documents_in, is_adapter, model_folder, read_file
 from vitreous.checkpoints.format import Changes, Spec, as_pair
 from vitreous.checkpoints.installed_encoders import INSTALLED_ENCODERS
 from vitreous.checkpoints.native import open_state
@@ -169,10 +169,15 @@ def open_file(place: Place) -> File:
         described = {"license": known.license, "architecture": known.architecture}
         return replace(read_file(path), documents={CONFIG: described})  # the file says nothing of whose it is
     newest = newest_checkpoint(path)
-    opened = read_file(newest)
+    if is_adapter(newest):
+        from vitreous.checkpoints.adapters import open_adapter
+
+        opened = open_adapter(newest)
+    else:
+        opened = read_file(newest)
     folder = newest if newest.is_dir() else newest.parent
     documents = dict(opened.documents)
-    for above in () if CONFIG in documents else newest.parents:  # what describes the weights
+    for above in () if CONFIG in documents or opened.place else newest.parents:  # what describes the weights
         if above.is_relative_to(path) and (found := documents_in(above)):
             documents |= found
             break
@@ -180,7 +185,8 @@ def open_file(place: Place) -> File:
         documents |= card_in(folder)
     if CONFIG not in documents and TRAINING in documents:
         documents[TRAINING] = {**settings_beside(folder), **documents[TRAINING]}
-    return replace(opened, documents=documents, place=str(newest) if newest != path else "")
+    moved = newest != path and not opened.place
+    return replace(opened, documents=documents, place=str(newest) if moved else opened.place)
 
 
 # What training programs write beside their checkpoints, or in the folder above: timm's train.py, Lightning.

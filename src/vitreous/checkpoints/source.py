@@ -3,6 +3,7 @@ user answers."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -99,6 +100,17 @@ class Source:
         """The same tensors under other names; those whose new name is None are left out."""
         named = ((rename(name), entry) for name, entry in self.tensors.entries.items())
         return replace(self, tensors=Tensors({name: entry for name, entry in named if name is not None}))
+
+    def under(self, names: Mapping[str, str]) -> Source:
+        """The same tensors under the names of another codebase: each regular expression is replaced, in this
+        order."""
+
+        def rename(name: str) -> str:
+            for theirs, ours in names.items():
+                name = re.sub(theirs, ours, name)
+            return name
+
+        return self.renamed(rename)
 
     def without(self, names: Iterable[str]) -> Source:
         """The same, but for tensors that belong to something else."""

@@ -3,6 +3,7 @@ configuration."""
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from vitreous.checkpoints.source import Source
 # Names under which an architecture is saved, and a number of heads.
 ARCHITECTURES = ("arch", "model_name", "architecture", "backbone", "model", "name", "encoder")
 HEADS = ("num_heads", "n_heads", "nhead", "heads", "num_attention_heads")
-# The sizes that DeiT, DINO, MAE, MoCo v3 and timm call by these names: the width, and the heads.
+# The sizes that DeiT, DINO, MAE, MoCo v3, OpenMMLab and timm call by these names: the width, and the heads.
 SIZES = {
     "tiny": (192, 3),
     "small": (384, 6),
@@ -66,8 +67,8 @@ class Training:
 
 
 def training_statements(documents: Documents) -> Training:
-    """Return what is said in mappings beside the weights: `arch`, `args`, `hyper_parameters`,
-    `config`."""
+    """Return what is said in mappings beside the weights: `arch`, `args`, `hyper_parameters`, `config`, and
+    mmengine's `meta`, whose `cfg` is a program of Python that is read and not run."""
     names: dict[str, str] = {}
     values: dict[str, object] = {}
     places: dict[str, str] = {}
@@ -76,6 +77,8 @@ def training_statements(documents: Documents) -> Training:
         inner: list[tuple[str, Mapping[Any, object]]] = []
         for key, value in content.items():
             place = f"{path}.{key}" if path else str(key)
+            if key == "cfg" and isinstance(value, str):
+                value = literals_of(value)
             mapping = attributes_in(value)
             if mapping is not None:
                 inner.append((place, mapping))
@@ -103,6 +106,35 @@ def attributes_in(value: object) -> Mapping[Any, object] | None:
     kind = type(value)
     if kind.__name__ in ("Namespace", "SimpleNamespace") and hasattr(value, "__dict__"):
         return vars(value)
+    return None
+
+
+def literals_of(program: str) -> dict[str, object]:
+    """The assignments of a configuration that is written as Python, `model = dict(...)`; what is more than
+    literals is left out."""
+    try:
+        tree = ast.parse(program)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return {}
+    found: dict[str, object] = {}
+    for statement in tree.body:
+        if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+            found[statement.targets[0].id] = literal(statement.value)
+    return found
+
+
+def literal(node: ast.expr) -> object:
+    """The value of dict(...) calls, lists and constants; None for anything else."""
+    match node:
+        case ast.Call(func=ast.Name(id="dict"), keywords=keywords):
+            return {each.arg: literal(each.value) for each in keywords if each.arg}
+        case ast.Dict(keys=keys, values=values):
+            pairs = zip(keys, values, strict=True)
+            return {literal(key): literal(value) for key, value in pairs if isinstance(key, ast.Constant)}
+        case ast.List(elts=items) | ast.Tuple(elts=items):
+            return [literal(each) for each in items]
+        case ast.Constant(value=value):
+            return value
     return None
 
 

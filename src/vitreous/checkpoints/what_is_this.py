@@ -24,10 +24,6 @@ SHARDS = (
     "a checkpoint of torch.distributed.checkpoint, in shards: write one file of it with "
     "python -m torch.distributed.checkpoint.format_utils dcp_to_torch FOLDER model.pt"
 )
-ADAPTER = (
-    "an adapter of PEFT, not a model: load it with peft, and write what merge_and_unload gives with "
-    "save_pretrained"
-)
 WEB_PAGE = "a web page, not a checkpoint: the download failed, perhaps for want of a login"
 OPENVINO = f"a program of OpenVINO: {MADE_FROM}"
 CORE_ML = f"a program of Core ML: {MADE_FROM}"
@@ -88,7 +84,10 @@ class Kind(NamedTuple):
 
 # Files, folders and archives of other programs.
 KINDS = (
-    Kind(ADAPTER, file="adapter_config.json"),
+    Kind(
+        "an adapter of PEFT, not a model: merge it into its model (merge_and_unload), and write that",
+        file="adapter_config.json",
+    ),
     Kind(f"the weights of Flax (flax_model.msgpack): {IN_PYTORCH}", file="flax_model.msgpack"),
     Kind(f"the weights of TensorFlow (tf_model.h5): {IN_PYTORCH}", file="tf_model.h5"),
     Kind(f"a SavedModel of TensorFlow: {IN_PYTORCH}", file="saved_model.pb"),
@@ -220,7 +219,8 @@ NETWORKS = (
     ("a ResNet", r"layer[1-4]\.\d+\.conv\d\.weight|resnet\.encoder\."),
     ("a ConvNeXt", r"stages\.\d\.(blocks\.|layers\.)?\d+\.(gamma|dwconv|conv_dw)|convnext"),
     (
-        "a LoRA adapter, which is not a model: merge it into its model (peft: merge_and_unload)",
+        "a LoRA adapter, which is not a model: merge it into its model (peft: merge_and_unload), or give the "
+        "folder with its adapter_config.json",
         r"lora_[AB]\.|lora_(down|up)\.",
     ),
     ("a RADIO as transformers has it", r"radio_model\."),

@@ -56,6 +56,9 @@ IMAGE_FAMILIES: dict[str, tuple[str, ...]] = {
 
 # Families that are only read, in these formats.
 READ_FAMILIES: dict[str, tuple[str, ...]] = {
+    "ViT": ("pytorch-pretrained-vit", "jeonsworld", "monai", "openmmlab"),
+    "DeiT": ("openmmlab",),
+    "BEiT, BEiT v2": ("openmmlab",),
     "Perception Encoder": ("perception-encoder",),
     "PE-Lang, PE-Spatial": ("perception-encoder",),
 }
