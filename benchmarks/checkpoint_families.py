@@ -171,19 +171,23 @@ MAE_CODE = {"timm": "facebookresearch/mae", "huggingface": "transformers"}
 
 
 def text_model(name: str) -> dict[str, float]:
-    """The logits of a translator, or the vectors of the two stacks of torch."""
+    """The logits of a translator or a reader, or the vectors of the two stacks of torch."""
     rng = torch.Generator().manual_seed(0)
     if name == "torch.nn.Transformer":
         peer: Any = torch.nn.Transformer(16, 2, 2, 2, 32, batch_first=True, norm_first=True).eval()
         vectors = torch.randn(2, 2, 4, 16, generator=rng)
         return {"in": difference(vt.load(peer)(*vectors), peer(*vectors))}
+    golden = {"Marian": "hf_marian", "TrOCR": "hf_trocr"}[name]
     import transformers
 
-    peer = transformers.MarianMTModel.from_pretrained(GOLDEN / "hf_marian").eval()
-    model = vt.load(GOLDEN / "hf_marian")
-    assert isinstance(model, vt.Transformer)
+    kind = transformers.MarianMTModel if name == "Marian" else transformers.VisionEncoderDecoderModel
+    peer, model = kind.from_pretrained(GOLDEN / golden).eval(), vt.load(GOLDEN / golden)
+    assert isinstance(model, vt.Transformer | vt.Captioner)
     ids = torch.randint(3, model.text.config.vocabulary - 1, (2, 2, 5), generator=rng)
-    return {"in": difference(model(*ids), peer(ids[0], decoder_input_ids=ids[1]).logits)}
+    source = ids[0]
+    if isinstance(model, vt.Captioner):
+        source = torch.randn(2, 3, *model.config.encoder.image_size, generator=rng)
+    return {"in": difference(model(source, ids[1]), peer(source, decoder_input_ids=ids[1]).logits)}
 
 
 def difference(one: Tensor, other: Tensor) -> float:

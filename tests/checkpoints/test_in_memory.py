@@ -281,11 +281,12 @@ def test_a_live_tower_of_transformers_is_compared(kind: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.peers
-def test_a_live_translator_of_transformers_is_compared() -> None:
+@pytest.mark.parametrize("kind", ["MarianMTModel", "VisionEncoderDecoderModel"])
+def test_a_live_text_model_of_transformers_is_compared(kind: str) -> None:
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
-    folder = Path(__file__).parents[1] / "golden" / "data" / "hf_marian"
-    theirs = transformers.MarianMTModel.from_pretrained(folder).eval()
-    assert isinstance(vt.load(theirs), vt.Transformer)
+    folder = Path(__file__).parents[1] / "golden" / "data" / ("hf_marian" if "Marian" in kind else "hf_trocr")
+    theirs = getattr(transformers, kind).from_pretrained(folder).eval()
+    assert isinstance(vt.load(theirs), vt.Transformer | vt.Captioner)
     another_activation(theirs)
     with pytest.raises(vt.InputError, match="has a part that is not supported: its outputs differ"):
         vt.load(theirs)

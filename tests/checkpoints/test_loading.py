@@ -37,7 +37,8 @@ def weights_of(case: str) -> Path:
     [
         path.parent.name
         for path in sorted(GOLDEN.glob("*/*"))
-        if path.stem in ("weights", "model") and not path.parent.name.startswith(("torch_nn", "hf_marian"))
+        if path.stem in ("weights", "model")
+        and not path.parent.name.startswith(("torch_nn", "hf_marian", "hf_trocr"))
     ],
 )
 def test_each_format_is_told_from_its_content(case: str) -> None:

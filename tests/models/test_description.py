@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from vitreous.addons.text.config import DecoderConfig, TransformerConfig
-from vitreous.addons.text.transformer import Transformer
+from vitreous.addons.text.config import CaptionerConfig, DecoderConfig, TransformerConfig
+from vitreous.addons.text.transformer import Captioner, Transformer
 from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import Config
 from vitreous.models.description import Description, describe
@@ -101,13 +101,15 @@ def test_a_description_prints_as_tables() -> None:
     assert any(line.startswith("memory, fp32, 3 images") for line in lines)
 
 
-def test_a_model_that_writes_text_adds_up() -> None:
+def test_models_that_write_text_add_up() -> None:
     decoder = DecoderConfig(vocabulary=30, width=8, depth=2, heads=2, mlp_dim=16, max_length=7)
-    model = Transformer(TransformerConfig(**{**decoder.model_dump(), "source_vocabulary": 9}))
-    found = describe(model)
-    assert found.parameters == sum(p.numel() for p in model.parameters())
-    assert found.stages[-1].name == "logits"
-    assert found.stages[-1].shape == (7, 30)
+    captioner = Captioner(CaptionerConfig(encoder=ViTConfig(**SMALL, num_classes=None), decoder=decoder))
+    transformer = Transformer(TransformerConfig(**{**decoder.model_dump(), "source_vocabulary": 9}))
+    for model in (captioner, transformer):
+        found = describe(model)
+        assert found.parameters == sum(p.numel() for p in model.parameters())
+        assert found.stages[-1].name == "logits"
+        assert found.stages[-1].shape == (7, 30)
 
 
 def test_a_batch_needs_more_memory_for_activations_only() -> None:

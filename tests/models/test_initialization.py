@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 import vitreous as vt
-from vitreous.addons.text.config import DecoderConfig, TransformerConfig
-from vitreous.addons.text.transformer import Transformer
+from vitreous.addons.text.config import CaptionerConfig, DecoderConfig, TransformerConfig
+from vitreous.addons.text.transformer import Captioner, Transformer
 from vitreous.layers.block import LayerScale
 from vitreous.layers.initialization import TimmInit, init_weights
 from vitreous.models.config import ViTConfig
@@ -34,6 +34,9 @@ MODELS = {
     ),
     "BiT": lambda seed: create("BiT-R50x1", layers=(1, 1), image_size=(32, 32), num_classes=2, seed=seed),
     "segmenter": lambda seed: create("Seg-Ti-Mask/16", image_size=32, depth=1, num_classes=3, seed=seed),
+    "captioner": lambda seed: Captioner(
+        CaptionerConfig(encoder=ViTConfig(**{**SMALL, "num_classes": None}), decoder=DECODER), seed=seed
+    ),
     "transformer": lambda seed: Transformer(
         TransformerConfig(**{**DECODER.model_dump(), "position": "learned", "encoder_depth": 1}), seed=seed
     ),

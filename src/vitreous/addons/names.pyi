@@ -10,5 +10,7 @@ from vitreous.addons.studies.api import study as study
 from vitreous.addons.text.api import train_translator as train_translator
 from vitreous.addons.text.api import translate as translate
 from vitreous.addons.text.config import TransformerConfig as TransformerConfig
+from vitreous.addons.text.models import Reader as Reader
 from vitreous.addons.text.models import Translator as Translator
+from vitreous.addons.text.transformer import Captioner as Captioner
 from vitreous.addons.text.transformer import Transformer as Transformer

@@ -259,7 +259,7 @@ def test_a_batch_depends_on_seed_epoch_and_step_alone():
     assert len(later) == 8
     assert all(torch.equal(a.source, b.source) for a, b in zip(first[12:], later, strict=True))
     assert not torch.equal(first[0].source, next(loader.epoch(4)).source)
-    with pytest.raises(InputError, match="a batch of 10 is more than the 5 samples"):
+    with pytest.raises(InputError, match="a batch of 10 is more than the 5 training samples"):
         pair_loader(some_lengths(5), batch_size=10, seed=0)
 
 

@@ -130,40 +130,52 @@ def test_marian_decoding(golden):
     assert difference(early.scores.flatten(), expected["beam4_lp06_early_scores"]) < TOLERANCE
 
 
-def test_a_foreign_tokenizer_is_refused_in_one_sentence(golden):
+def test_trocr(golden):
+    case = golden("hf_trocr")
+    folder, given, expected = case.folder, case.array, case.expected
+    model = vt.load(folder)
+    with torch.no_grad():
+        memory = model.encode(given("input"))
+        assert difference(memory.context, expected["encoder_last_hidden_state"]) < TOLERANCE
+        assert difference(model.decode(given("decoder_input_ids"), memory), expected["logits"]) < TOLERANCE
+    assert difference(greedy(model.text, memory, max_length=12), expected["greedy"]) == 0
+    beams = beam_search(model.text, memory, max_length=12, length_penalty=1.0, length_offset=0)
+    assert difference(beams.ids[:, 0, :9], expected["beam4"]) == 0
+    assert (
+        beams.ids[:, 0, 9:] == model.text.config.pad
+    ).all()  # ours are as long as the longest of all beams
+    assert difference(beams.scores[:, 0], expected["beam4_scores"]) < TOLERANCE
+
+
+@pytest.mark.parametrize("name", ["hf_marian", "hf_trocr"])
+def test_a_foreign_tokenizer_is_refused_in_one_sentence(golden, name):
     with pytest.raises(vt.InputError, match="another library, whose tokenizer is not supported"):
-        read_tokenizer(golden("hf_marian").folder)
+        read_tokenizer(golden(name).folder)
 
 
 def test_foreign_formats_are_recognized(golden):
     assert isinstance(vt.load(golden("hf_marian").folder), vt.Transformer)
+    assert isinstance(vt.load(golden("hf_trocr").folder), vt.Captioner)
     assert isinstance(vt.load(golden("hf_vit").folder), vt.ViT)
     with pytest.raises(vt.InputError, match="leave out image_size"):
-        vt.load(golden("hf_marian").folder, image_size=64)
+        vt.load(golden("hf_trocr").folder, image_size=64)
     with pytest.raises(vt.InputError, match="not a timm checkpoint"):
-        vt.load(golden("hf_marian").folder, format="timm")
-    with pytest.raises(vt.InputError, match="holds a ViT, where a Transformer is needed"):
-        vt.Translator.load(golden("hf_vit").folder)
+        vt.load(golden("hf_trocr").folder, format="timm")
+    with pytest.raises(vt.InputError, match="holds a Transformer, where a Captioner is needed"):
+        vt.Reader.load(golden("hf_marian").folder)
 
 
-@pytest.mark.parametrize("decoder", ["trocr", "gpt2"])
-@torch.no_grad()
-def test_of_a_model_that_describes_images_the_encoder_is_read(golden, tmp_path, decoder):
-    """A ViT with TrOCR's decoder, or with GPT-2, as nlpconnect/vit-gpt2-image-captioning."""
-    case = golden("hf_trocr")
-    folder = case.folder
-    if decoder == "gpt2":
-        state = load_file(folder / "model.safetensors")
-        encoder = {name: each for name, each in state.items() if name.startswith("encoder.")}
-        head = {"decoder.lm_head.weight": torch.ones(9, 8)}
-        save_file(
-            encoder | head | {"decoder.transformer.h.0.ln_1.weight": torch.ones(8)},
-            tmp_path / "model.safetensors",
-        )
-        described = json.loads((folder / "config.json").read_text())
-        described["decoder"] = {"model_type": "gpt2"}
-        (tmp_path / "config.json").write_text(json.dumps(described))
-        folder = tmp_path
-    model = vt.load(folder)
-    tokens = model.tokens(case.array("input"))
-    assert difference(tokens, case.expected["encoder_last_hidden_state"]) < TOLERANCE
+def test_the_encoder_of_a_captioner_with_another_decoder(golden, tmp_path):
+    """ViT with GPT-2, as nlpconnect/vit-gpt2-image-captioning: the tower is read, as of others."""
+    folder = golden("hf_trocr").folder
+    state = load_file(folder / "model.safetensors")
+    encoder = {name: each for name, each in state.items() if name.startswith("encoder.")}
+    other = {"decoder.transformer.h.0.ln_1.weight": torch.ones(8), "decoder.lm_head.weight": torch.ones(9, 8)}
+    save_file(encoder | other, tmp_path / "model.safetensors")
+    described = json.loads((folder / "config.json").read_text())
+    described["decoder"] = {"model_type": "gpt2"}
+    (tmp_path / "config.json").write_text(json.dumps(described))
+    loaded = vt.load(tmp_path)
+    images = torch.randn(1, 3, *loaded.config.image_size)
+    whole = vt.load(folder)
+    torch.testing.assert_close(loaded.tokens(images), whole.encoder.tokens(images), atol=2e-5, rtol=0)

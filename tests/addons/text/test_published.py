@@ -10,6 +10,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
+from PIL import Image
 
 import vitreous as vt
 from vitreous.tasks.answerer import task_of
@@ -84,3 +86,46 @@ def test_translations_with_live_peers(peer_families: ModuleType, tmp_path: Path)
     pytest.importorskip("transformers", reason="transformers is not installed")
     peer_families.write_marian(tmp_path, normalization="nmt_nfkc")
     check_translations(tmp_path, peer_families.TEXTS)
+
+
+@pytest.mark.slow
+@pytest.mark.peers
+@torch.no_grad()
+def test_a_published_reader_reads(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    marks = ["<s>", "<pad>", "</s>", "<unk>"]
+    letters = [chr(code) for code in range(33, 127)]
+    vocabulary = {name: number for number, name in enumerate([*marks, *letters, "Ġ", "th", "Ġth"])}
+    (tmp_path / "vocab.json").write_text(json.dumps(vocabulary))
+    (tmp_path / "merges.txt").write_text("#version: 0.2\nt h\nĠ th\n")
+    tokenizer = transformers.RobertaTokenizer.from_pretrained(tmp_path)
+    torch.manual_seed(0)
+    sizes = {"image_size": 16, "patch_size": 8, "hidden_size": 16, "num_hidden_layers": 1}
+    encoder = transformers.ViTConfig(**sizes, num_attention_heads=2, intermediate_size=16)
+    decoder = transformers.TrOCRConfig(
+        vocab_size=len(vocabulary), d_model=16, decoder_layers=1, decoder_attention_heads=2,
+        decoder_ffn_dim=16, max_position_embeddings=24, cross_attention_hidden_size=16,
+    )  # fmt: skip
+    both = transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs(encoder, decoder)
+    both.decoder_start_token_id, both.pad_token_id, both.eos_token_id = 2, 1, 2
+    peer = transformers.VisionEncoderDecoderModel(both).eval()
+    for parameter in peer.parameters():
+        if parameter.ndim > 1:
+            parameter.copy_(0.5 * torch.randn_like(parameter))
+    peer.save_pretrained(tmp_path)
+
+    reader = vt.Reader.load(tmp_path)
+    image = Image.effect_noise((40, 30), 90).convert("RGB")
+    pixels = reader.model.preprocessing([image])
+    ids = peer.generate(
+        pixels, num_beams=2, do_sample=False, max_length=20, length_penalty=0.6, early_stopping=False,
+        decoder_start_token_id=2, eos_token_id=2, pad_token_id=1,
+    )  # fmt: skip
+    [found] = reader.read([image], beams=2)
+    assert reader.tokenizer.decode(ids[0].tolist()) == tokenizer.decode(ids[0], skip_special_tokens=True)
+    if len(ids[0]) < 20:  # the search of ours may go on to the decoder's longest length
+        assert found.ids == ids[0].tolist()
+    assert found.text == tokenizer.decode(found.ids, skip_special_tokens=True)
+    image.save(tmp_path / "image.png")
+    with pytest.raises(vt.InputError, match="no command answers with a Captioner"):
+        vt.predict(vt.load(tmp_path), [tmp_path / "image.png"])

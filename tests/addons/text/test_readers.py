@@ -1,4 +1,4 @@
-"""Damaged checkpoints of a translator: one sentence that names what is wrong."""
+"""Damaged checkpoints of models that write text: one sentence that names what is wrong."""
 
 from __future__ import annotations
 
@@ -28,13 +28,33 @@ def marian(folder: Path) -> None:
     transformers.MarianMTModel(config).save_pretrained(folder)
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trocr(folder: Path) -> None:
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    encoder = transformers.ViTConfig(
+        image_size=16, patch_size=8, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=16,
+    )  # fmt: skip
+    decoder = transformers.TrOCRConfig(
+        vocab_size=20, d_model=16, decoder_layers=1, decoder_attention_heads=2, decoder_ffn_dim=16,
+        max_position_embeddings=24, cross_attention_hidden_size=16,
+    )  # fmt: skip
+    both = transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs(encoder, decoder)
+    both.decoder_start_token_id, both.pad_token_id, both.eos_token_id = 2, 1, 2
+    transformers.VisionEncoderDecoderModel(both).save_pretrained(folder)
+
+
+@pytest.fixture(scope="module", params=[marian, trocr], ids=["marian", "trocr"])
+def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("whole")
     torch.manual_seed(0)
-    marian(folder)
+    request.param(folder)
     vt.load(folder)
     return folder
+
+
+def of_decoder(config: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = config.get("decoder", config)
+    return found
 
 
 def ending(tensors: dict[str, torch.Tensor], end: str) -> str:
@@ -53,9 +73,9 @@ def ending(tensors: dict[str, torch.Tensor], end: str) -> str:
             "missing weights: .*k_proj",
         ),
         (lambda c, t: t.update({ending(t, "fc1.bias") + ".more": torch.zeros(2)}), "left over weights"),
-        (lambda c, t: c.pop("d_model"), "config.json lacks 'd_model'"),
-        (lambda c, t: c.update(d_model="wide"), "config.json: .*width"),
-        (lambda c, t: c.update(activation_function="gelo"), "did you mean 'gelu'"),
+        (lambda c, t: of_decoder(c).pop("d_model"), "config.json lacks 'd_model'"),
+        (lambda c, t: of_decoder(c).update(d_model="wide"), "config.json: .*width"),
+        (lambda c, t: of_decoder(c).update(activation_function="gelo"), "did you mean 'gelu'"),
     ],
     ids=["weight", "packed weight", "left over", "no width", "no number", "activation"],
 )

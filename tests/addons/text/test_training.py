@@ -10,7 +10,8 @@ import torch
 
 import vitreous as vt
 from vitreous.addons.text.batches import TextBatch, padded, tokens_per_target
-from vitreous.addons.text.models import Translator
+from vitreous.addons.text.config import CaptionerConfig
+from vitreous.addons.text.models import Reader, Translator
 from vitreous.addons.text.task import (
     RECIPES,
     TranslationConfig,
@@ -20,6 +21,7 @@ from vitreous.addons.text.task import (
 )
 from vitreous.addons.text.text_pairs import Pair, Parallel, number_pairs
 from vitreous.addons.text.tokenizer import PAD, Tokenizer, tokenizer_from_json
+from vitreous.addons.text.transformer import Captioner
 from vitreous.checkpoints.native_writing import save_native
 from vitreous.tasks import task_named
 from vitreous.tasks.fit import fit
@@ -214,6 +216,20 @@ def test_a_translator_comes_back_from_its_run(tmp_path, tiny, data):
     assert [loaded.translate([text], max_length=20)[0].text for text in texts[:3]] == [
         t.text for t in first[:3]
     ]
+
+
+@pytest.mark.parametrize("kind", ["sincos-2d", "rotary-2d", "learned"])
+def test_a_reader_comes_back_with_its_positions(tmp_path, kind):
+    width = {"width": 32, "depth": 1, "heads": 2, "mlp_dim": 32}
+    encoder = {**width, "position": {"kind": kind}, "image_size": (12, 80), "patch_size": (4, 4)}
+    small = {"encoder": {**encoder, "num_classes": None}, "decoder": {**width, "vocabulary": 300}}
+    config = CaptionerConfig.checked({}, small)
+    model = Captioner(config).eval()
+    save_native(model, tmp_path, beside={"tokenizer.json": Tokenizer.train(["0123456789"], 270).to_json()})
+    loaded = Reader.load(tmp_path).model.to("cpu")
+    images, ids = torch.randn(2, 3, 12, 80), torch.tensor([[1, 5], [1, 6]])
+    with torch.no_grad():
+        assert torch.equal(loaded(images, ids), model(images, ids))
 
 
 def test_a_tokenizer_of_another_model_is_refused(tmp_path, tiny, data):

@@ -5,7 +5,7 @@ import torch
 from pydantic import ValidationError
 
 import vitreous as vt
-from vitreous.addons.text.config import TransformerConfig
+from vitreous.addons.text.config import CaptionerConfig, DecoderConfig, TransformerConfig
 from vitreous.addons.text.layers import causal_mask, halved_sinusoids, sinusoids
 
 TINY = {
@@ -38,7 +38,9 @@ def test_base_and_big_have_the_papers_sizes():
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
-@pytest.mark.parametrize("position", ["sinusoidal", "sinusoidal-halves", "learned", "none"])
+@pytest.mark.parametrize(
+    "position", ["sinusoidal", "sinusoidal-halves", "sinusoidal-fairseq", "learned", "none"]
+)
 def test_steps_with_the_cache_equal_the_whole_sequence(norm, position):
     model = tiny(norm=norm, final_norm=norm == "pre", position=position)
     source, target = tokens(3, 7), tokens(3, 9)
@@ -104,3 +106,20 @@ def test_the_embedding_is_shared_by_source_target_and_output():
 def test_what_does_not_fit_together_is_said(wrong, said):
     with pytest.raises(ValidationError, match=said):
         TransformerConfig(**{**TINY, **wrong})
+
+
+def test_a_captioner_reads_images():
+    torch.manual_seed(0)
+    encoder = vt.ViTConfig(
+        image_size=(8, 16), patch_size=4, num_classes=None, width=24, depth=1, heads=2, mlp_dim=32
+    )
+    decoder = DecoderConfig(vocabulary=11, width=16, depth=2, heads=2, mlp_dim=32, max_length=12)
+    model = vt.Captioner(CaptionerConfig(encoder=encoder, decoder=decoder)).eval()
+    images = torch.randn(2, 3, 8, 16)
+    with torch.no_grad():
+        memory = model.encode(images)
+        logits = model(images, torch.tensor([[1, 4, 5], [1, 6, 7]]))
+    assert memory.context.shape == (2, 9, 24)
+    assert logits.shape == (2, 3, 11)
+    with pytest.raises(ValidationError, match="num_classes"):
+        CaptionerConfig(encoder=encoder.model_copy(update={"num_classes": 10}), decoder=decoder)

@@ -1,20 +1,27 @@
-"""Models that write text: the Transformer of 2017, which translates."""
+"""Models that write text: the Transformer of 2017, which translates, and TrOCR, which reads lines of text."""
 
 from vitreous.extensions import Addon, Command, Kind, TaskRow
 
 HERE = "vitreous.addons.text"
+BUILD = f"{HERE}.transformer:build_sequence_model"
 
 ADDON = Addon(
     kinds={
         "Transformer": Kind(
             config=f"{HERE}.config:TransformerConfig",
-            build=f"{HERE}.transformer:build_transformer",
+            build=BUILD,
             inspect=f"{HERE}.figures:inspect_translator",
             drawings=f"{HERE}.drawing:DRAWINGS",
             task="translation",
             prefix="transformer-",
             named=f"{HERE}.config:named",
             sees=False,
+            overridable=False,
+        ),
+        "Captioner": Kind(
+            config=f"{HERE}.config:CaptionerConfig",
+            build=BUILD,
+            task="captioning",
             overridable=False,
         ),
     },
@@ -32,8 +39,10 @@ ADDON = Addon(
     names={
         "translate": f"{HERE}.api",
         "train_translator": f"{HERE}.api",
+        "Reader": f"{HERE}.models",
         "Translator": f"{HERE}.models",
         "TransformerConfig": f"{HERE}.config",
+        "Captioner": f"{HERE}.transformer",
         "Transformer": f"{HERE}.transformer",
     },
     tasks={
@@ -41,10 +50,11 @@ ADDON = Addon(
     },
     formats=(
         f"{HERE}.published:MARIAN",
+        f"{HERE}.published:TROCR",
         f"{HERE}.torch_transformer:TORCH_TRANSFORMER",
     ),
     published={"marian": "translation"},
-    families={"Marian": "marian", "torch.nn.Transformer": "torch-transformer"},
+    families={"Marian": "marian", "TrOCR": "trocr", "torch.nn.Transformer": "torch-transformer"},
     next_steps={
         "translate train": {
             "doctor": "vitreous doctor {run}",

@@ -1,4 +1,4 @@
-"""Configuration of the 2017 Transformer, and of its decoder."""
+"""Configuration of what writes sequences: the 2017 Transformer, and a decoder that reads images."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pydantic import model_validator
 from torch import Tensor
 
 from vitreous.errors import InputError, nearest
+from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import Config, OrNone, Positive, Probability, setting
 
 
@@ -26,8 +27,8 @@ class DecoderConfig(Config):
     norm_eps: float = setting(1e-5, "added to the variance in each LayerNorm", gt=0)
     final_norm: bool = setting(False, "LayerNorm after the last layer; pre-norm needs it")
     activation: Literal["relu", "gelu", "gelu_tanh", "quick_gelu", "silu"] = setting("relu", "of the MLP")
-    position: OrNone[Literal["none", "sinusoidal", "sinusoidal-halves", "learned"]] = setting(
-        "sinusoidal", "halves: all sines, then all cosines"
+    position: OrNone[Literal["none", "sinusoidal", "sinusoidal-halves", "sinusoidal-fairseq", "learned"]] = (
+        setting("sinusoidal", "halves: all sines, then all cosines; fairseq: its own waves as well")
     )
     position_offset: int = setting(0, "unused rows before a learned table's first", ge=0)
     scale_embedding: bool = setting(True, "tokens are multiplied by sqrt(width)")
@@ -101,3 +102,21 @@ def named(name: str) -> dict[str, object]:
     if name not in NAMED:
         raise InputError(f"unknown model {name!r}: {nearest(name, list(NAMED))}")
     return NAMED[name]().model_dump()
+
+
+class CaptionerConfig(Config):
+    """Images to text: a Vision Transformer's tokens, read by a decoder."""
+
+    encoder: ViTConfig = ViTConfig(num_classes=None)
+    decoder: DecoderConfig = DecoderConfig()
+
+    @model_validator(mode="after")
+    def _no_head(self) -> CaptionerConfig:
+        if self.encoder.num_classes is not None:
+            raise ValueError("a captioner's encoder has no classes: set encoder.num_classes to none")
+        return self
+
+    def example_inputs(self, batch: int) -> tuple[Tensor, ...]:
+        """Images, and a text of full length."""
+        text = torch.zeros(batch, self.decoder.max_length, dtype=torch.long)
+        return torch.empty(batch, self.encoder.channels, *self.encoder.image_size), text

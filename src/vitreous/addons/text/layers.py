@@ -74,10 +74,7 @@ class SinusoidalPositions(nn.Module):
 
 def sinusoids(length: int, width: int) -> Float[Tensor, "length D"]:
     """PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) = cos of the same (section 3.5)."""
-    # in double precision, on the CPU: the table is moved afterwards
-    position = torch.arange(length, dtype=torch.float64, device="cpu")[:, None]
-    omega = 10_000.0 ** (-2 / width * torch.arange((width + 1) // 2, dtype=torch.float64, device="cpu"))
-    waves = (position * omega).sin(), (position * omega).cos()
+    waves = sines_and_cosines(length, count=(width + 1) // 2, step=2 / width)
     return torch.stack(waves, dim=-1).flatten(1)[:, :width].float()
 
 
@@ -85,6 +82,23 @@ def halved_sinusoids(length: int, width: int) -> Float[Tensor, "length D"]:
     """The same numbers, all sines before all cosines, as in Marian."""
     table = sinusoids(length, width)
     return torch.cat([table[:, 0::2], table[:, 1::2]], dim=1)
+
+
+def fairseq_sinusoids(length: int, width: int, *, first: int) -> Float[Tensor, "length D"]:
+    """As in fairseq: halved, the last wave 10000 times as long as the first, and the positions counted from
+    `first`, which is the pad token plus one."""
+    half = width // 2
+    waves = sines_and_cosines(first + length, count=half, step=1 / max(half - 1, 1))
+    return F.pad(torch.cat(waves, dim=1)[first:], (0, width % 2)).float()
+
+
+def sines_and_cosines(
+    length: int, *, count: int, step: float
+) -> tuple[Float[Tensor, "length count"], Float[Tensor, "length count"]]:
+    """Of pos / 10000^(i step), in double precision, on the CPU: the table is moved afterwards."""
+    position = torch.arange(length, dtype=torch.float64, device="cpu")[:, None]
+    omega = 10_000.0 ** (-step * torch.arange(count, dtype=torch.float64, device="cpu"))
+    return (position * omega).sin(), (position * omega).cos()
 
 
 class LearnedSequencePositions(nn.Module):

@@ -1,27 +1,30 @@
-"""A translator with the tokenizer that it was trained with: texts in, texts out."""
+"""Models that write text, with the tokenizer that they were trained with: images or texts in, texts out."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from vitreous.addons.text.batches import padded
 from vitreous.addons.text.beam_search import beam_search, greedy
-from vitreous.addons.text.published_tokenizers import PublishedTokenizer
+from vitreous.addons.text.published_tokenizers import PublishedTokenizer, published_tokenizer
 from vitreous.addons.text.tokenizer import Tokenizer, tokenizer_from_json
-from vitreous.addons.text.transformer import Transformer
+from vitreous.addons.text.transformer import Captioner, Memory, Transformer
 from vitreous.checkpoints.files import model_folder, read_json
 from vitreous.checkpoints.loading import load
 from vitreous.checkpoints.native import is_native
 from vitreous.checkpoints.native_writing import fingerprint
 from vitreous.errors import InputError
+from vitreous.models.stored import ImageLike
 from vitreous.outside import local_path, read_text
 
-TEXT_BATCH = 128  # texts decoded together
+IMAGE_BATCH, TEXT_BATCH = 64, 128  # images and texts decoded together
+
+TextModelKind = TypeVar("TextModelKind", bound="TextModel")
 
 
 class WrittenText(NamedTuple):
@@ -37,19 +40,17 @@ class WrittenText(NamedTuple):
     ids: list[int]
 
 
-class Translator:
-    """Translates texts with a beam (or greedily), many at a time.
-
-    Args:
-        model: that reads one language and writes another.
-        tokenizer: of both.
+class TextModel:
+    """A model that writes text, and the tokenizer that it was trained with.
 
     Raises:
         InputError: the tokenizer has tokens that the model does not know.
     """
 
+    kind: ClassVar[type[Captioner] | type[Transformer]]  # the class of the model
+
     def __init__(self, model: Any, tokenizer: Tokenizer | PublishedTokenizer) -> None:
-        self.model: Transformer = model
+        self.model: Any = model
         self.tokenizer: Any = tokenizer  # of two kinds, alike
         vocabulary = model.text.config.vocabulary
         if len(tokenizer) > vocabulary:
@@ -59,9 +60,9 @@ class Translator:
             )
 
     @classmethod
-    def load(cls, path: str | Path, **options: Any) -> Translator:
-        """Load a model from a run directory or its `model/`, or a published Marian: a folder with its
-        tokenizer's files, or `hf:org/name`.
+    def load(cls: type[TextModelKind], path: str | Path, **options: Any) -> TextModelKind:
+        """Load a model from a run directory or its `model/`, or a published Marian or TrOCR: a folder with
+        its tokenizer's files, or `hf:org/name`.
 
         Args:
             options: `device` and `dtype`, as of `vitreous.load`.
@@ -70,28 +71,77 @@ class Translator:
             InputError: it is another model, or it is damaged.
         """
         model: Any = load(path, **options)
-        if not isinstance(model, Transformer):
-            raise InputError(f"{path} holds a {type(model).__name__}, where a Transformer is needed")
+        if not isinstance(model, cls.kind):
+            raise InputError(f"{path} holds a {type(model).__name__}, where a {cls.kind.__name__} is needed")
         return cls.of(model)
 
     @classmethod
-    def of(cls, model: Any) -> Translator:
+    def of(cls: type[TextModelKind], model: Any) -> TextModelKind:
         """Take the tokenizer beside the file that `model` was loaded from. Raises InputError: it was not
         loaded from a file, or there is no tokenizer."""
         if model.origin is None:
             raise InputError(
                 f"the {type(model).__name__} was not loaded from a file, so its tokenizer is not known: pass "
-                "vitreous.Translator(model, tokenizer)"
+                f"vitreous.{cls.__name__}(model, tokenizer)"
             )
         path = str(local_path(model.origin.source))
         if not is_native(path):
-            return cls(model, PublishedTokenizer(path, model.text.config))
+            return cls(model, published_tokenizer(path, model.text.config))
         return cls(model, tokenizer_from_json(read_tokenizer(path), where=path))
 
     @property
     def device(self) -> torch.device:
         """Where it computes."""
         return self.model.text.tokens.weight.device
+
+    def search(self, memory: Memory, **options: Any) -> list[WrittenText]:
+        """Return the best text of a beam search for each encoded input of a batch."""
+        found = beam_search(self.model.text, memory, **options)
+        best = zip(found.ids[:, 0].tolist(), found.scores[:, 0].tolist(), strict=True)
+        return [WrittenText(self.tokenizer.decode(row), score, self.written(row)) for row, score in best]
+
+    def written(self, ids: list[int]) -> list[int]:
+        """Written ids without the padding after the end mark; the first may be a start mark of its number."""
+        end = self.tokenizer.end
+        return ids[: ids.index(end, 1) + 1] if end in ids[1:] else ids
+
+
+class Reader(TextModel):
+    """A captioner: writes the text of images, many at a time.
+
+    Args:
+        model: that reads the images.
+        tokenizer: of the texts that it writes.
+    """
+
+    kind = Captioner
+    model: Captioner
+
+    @torch.inference_mode()
+    def read(
+        self, images: Sequence[ImageLike], *, beams: int = 4, batch_size: int = IMAGE_BATCH
+    ) -> list[WrittenText]:
+        """Return the text of each image, in order."""
+        results: list[WrittenText] = []
+        longest = self.model.config.decoder.max_length
+        for start in range(0, len(images), batch_size):
+            batch = self.model.preprocessing(images[start : start + batch_size])
+            results += self.search(
+                self.model.encode(batch.to(self.device)), max_length=longest, beams=beams, length_offset=0
+            )
+        return results
+
+
+class Translator(TextModel):
+    """Translates texts with a beam (or greedily), many at a time.
+
+    Args:
+        model: that reads one language and writes another.
+        tokenizer: of both.
+    """
+
+    kind = Transformer
+    model: Transformer
 
     def encode(self, text: str) -> list[int]:
         """Return the token ids of a source text. Raises InputError: it is empty, or longer than the model can
@@ -131,19 +181,11 @@ class Translator:
     @torch.inference_mode()
     def decode(self, source: Tensor, beams: int, length_penalty: float, limit: int) -> list[WrittenText]:
         """Return the translations of one padded batch (B, S)."""
-        memory, text = self.model.encode(source), self.model.text
-        scores: list[float | None] = [None] * len(source)
+        memory = self.model.encode(source)
         if beams > 1:
-            found = beam_search(text, memory, max_length=limit, beams=beams, length_penalty=length_penalty)
-            ids, scores = found.ids[:, 0], found.scores[:, 0].tolist()
-        else:
-            ids = greedy(text, memory, max_length=limit)
-        written, end = [], self.tokenizer.end
-        for row, score in zip(ids.tolist(), scores, strict=True):
-            # The first token may be a start mark of the end mark's number; padding follows the end mark.
-            length = row.index(end, 1) + 1 if end in row[1:] else len(row)
-            written.append(WrittenText(self.tokenizer.decode(row), score, row[:length]))
-        return written
+            return self.search(memory, max_length=limit, beams=beams, length_penalty=length_penalty)
+        ids = greedy(self.model.text, memory, max_length=limit)
+        return [WrittenText(self.tokenizer.decode(row), None, self.written(row)) for row in ids.tolist()]
 
 
 def read_tokenizer(folder: str | Path) -> str:

@@ -1,11 +1,11 @@
-"""The tokenizer of a published Marian: two SentencePiece models with one vocabulary. Of SentencePiece's files
-the few fields that are needed are read."""
+"""The tokenizers of published models that write text: Marian's two SentencePiece models with one vocabulary,
+and TrOCR's. Of SentencePiece's files the few fields that are needed are read."""
 
 from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,68 +17,79 @@ from vitreous.checkpoints.files import read_json
 from vitreous.errors import InputError
 from vitreous.outside import parse_place, read_regular
 
-FILES = ("*.spm", "vocab.json", "target_vocab.json")
+FILES = ("*.spm", "*.bpe.model", "vocab.json", "merges.txt", "tokenizer.json")
 LANGUAGE = re.compile(r"(>>.+?<<)(.*)", re.S)  # a target language, at the beginning of a source text
 UNIGRAM, UNKNOWN = 1, 2  # numbers of SentencePiece: a kind of model, and a kind of piece
 
 
 class PublishedTokenizer:
-    """Text to token ids and back, of a published Marian: SentencePiece cuts a text into pieces, which
-    vocab.json numbers, those of both languages.
+    """Text to token ids and back, of a model that was trained elsewhere.
 
     Args:
-        source: the checkpoint that it is beside: a folder, a file in it, or `hf:org/name`.
+        names: each token as it looks, by its id.
+        encode: from a text to ids; None where a model only writes.
+        decode: from ids without marks to a text.
         config: says which ids are marks.
-
-    Raises:
-        InputError: its files are missing, damaged, or of another kind.
     """
 
-    def __init__(self, source: str, config: DecoderConfig) -> None:
-        place = local_copy(parse_place(source), FILES)
-        folder = place if place.is_dir() else place.parent
-        separate = folder / "target_vocab.json"
-        if not (folder / "source.spm").is_file() or not (folder / "vocab.json").is_file():
-            raise InputError(f"{source} has no tokenizer next to its weights: source.spm and vocab.json")
-        self.numbers = vocabulary_in(folder / "vocab.json")
-        targets = vocabulary_in(separate) if separate.is_file() else self.numbers
-        self.names = {number: piece for piece, number in targets.items()}
-        self.unknown = self.numbers.get("<unk>", 1)
+    def __init__(
+        self,
+        names: dict[int, str],
+        *,
+        encode: Callable[[str], list[int]] | None,
+        decode: Callable[[list[int]], str],
+        config: DecoderConfig,
+    ) -> None:
+        self.names, self.to_ids, self.to_text = names, encode, decode
         self.pad, self.end, self.marks = config.pad, config.end, {config.pad, config.start, config.end}
-
-        model = read_sentencepiece(folder / "source.spm")
-        library = tokenizers_library()
-        pieces = [(piece.text, piece.score) for piece in model.pieces]
-        self.cutting = library.Tokenizer(library.models.Unigram(pieces, unk_id=model.unknown))
-        normalizers = library.normalizers
-        rules = [normalizers.Precompiled(model.characters)] if model.characters else []
-        rules += [normalizers.Strip(), normalizers.Replace(library.Regex(" {2,}"), " ")]
-        self.cutting.normalizer = normalizers.Sequence(rules)
-        self.cutting.pre_tokenizer = library.pre_tokenizers.Metaspace()
 
     def __len__(self) -> int:
         return max(self.names) + 1
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of a text, without marks at its ends."""
-        language = LANGUAGE.fullmatch(text)
-        code, text = language.groups() if language else ("", text)
-        pieces = self.cutting.encode(text, add_special_tokens=False).tokens
-        return [self.numbers.get(piece, self.unknown) for piece in [*([code] if code else []), *pieces]]
+        """The ids of a text, without marks at its ends."""
+        if self.to_ids is None:
+            raise InputError("this model writes text and reads none: its tokenizer only decodes")
+        return self.to_ids(text)
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Return the text of ids up to the end mark, which may begin them too; other marks are left out."""
-        text = ""
+        """The text of ids up to the end mark, which may begin them too; other marks are left out."""
+        kept: list[int] = []
         for place, token in enumerate(ids):
             if token == self.end and place:
                 break
             if token not in self.marks:
-                text += self.names.get(int(token), "")
-        return text.replace("▁", " ").strip()
+                kept.append(int(token))
+        return self.to_text(kept)
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """Return each token as it looks."""
+        """Each token as it looks."""
         return [self.names.get(int(token), f"#{int(token)}") for token in ids]
+
+
+def published_tokenizer(source: str, config: DecoderConfig) -> PublishedTokenizer:
+    """The tokenizer beside a checkpoint of Marian or TrOCR.
+
+    Args:
+        source: a folder, a file in it, or `hf:org/name`.
+
+    Raises:
+        InputError: its files are missing, damaged, or of another kind.
+    """
+    place = local_copy(parse_place(source), FILES)
+    folder = place if place.is_dir() else place.parent
+    if (folder / "source.spm").is_file() and (folder / "vocab.json").is_file():
+        return marian_tokenizer(folder, config)
+    if (folder / "tokenizer.json").is_file():
+        return fast_tokenizer(folder / "tokenizer.json", config)
+    if (folder / "merges.txt").is_file() and (folder / "vocab.json").is_file():
+        return byte_level_tokenizer(folder, config)
+    if found := sorted(folder.glob("*.bpe.model")):
+        return fairseq_tokenizer(found[0], config)
+    raise InputError(
+        f"{source} has no tokenizer next to its weights: source.spm and vocab.json (Marian), tokenizer.json, "
+        "vocab.json and merges.txt, or sentencepiece.bpe.model (TrOCR)"
+    )
 
 
 def vocabulary_in(path: Path) -> dict[str, int]:
@@ -87,6 +98,82 @@ def vocabulary_in(path: Path) -> dict[str, int]:
     for piece, number in read_json(path).items():
         pieces[piece] = whole_number_of(number, f"{path}: the number of {piece!r}", least=0)
     return pieces
+
+
+def marian_tokenizer(folder: Path, config: DecoderConfig) -> PublishedTokenizer:
+    """SentencePiece cuts a text into pieces, and vocab.json numbers them, those of both languages."""
+    separate = folder / "target_vocab.json"
+    sources = vocabulary_in(folder / "vocab.json")
+    targets = vocabulary_in(separate) if separate.is_file() else sources
+    names = {number: piece for piece, number in targets.items()}
+    model = read_sentencepiece(folder / "source.spm")
+    library = tokenizers_library()
+    inner = library.Tokenizer(
+        library.models.Unigram([(piece.text, piece.score) for piece in model.pieces], unk_id=model.unknown)
+    )
+    normalizers = library.normalizers
+    rules = [normalizers.Precompiled(model.characters)] if model.characters else []
+    rules += [normalizers.Strip(), normalizers.Replace(library.Regex(" {2,}"), " ")]
+    inner.normalizer = normalizers.Sequence(rules)
+    inner.pre_tokenizer = library.pre_tokenizers.Metaspace()
+    unknown = sources.get("<unk>", 1)
+
+    def encode(text: str) -> list[int]:
+        language = LANGUAGE.fullmatch(text)
+        code, text = language.groups() if language else ("", text)
+        pieces = [*([code] if code else []), *inner.encode(text, add_special_tokens=False).tokens]
+        return [sources.get(piece, unknown) for piece in pieces]
+
+    def decode(ids: list[int]) -> str:
+        return "".join(names.get(token, "") for token in ids).replace("▁", " ").strip()
+
+    return PublishedTokenizer(names, encode=encode, decode=decode, config=config)
+
+
+def fast_tokenizer(path: Path, config: DecoderConfig) -> PublishedTokenizer:
+    """A tokenizer of the tokenizers library, whole."""
+    try:
+        inner = tokenizers_library().Tokenizer.from_file(str(path))
+    except Exception as error:  # the library has no class of its own for damaged files
+        raise InputError(f"{path} is not a tokenizer of the tokenizers library: {error}") from None
+    return of_library(inner, config)
+
+
+def byte_level_tokenizer(folder: Path, config: DecoderConfig) -> PublishedTokenizer:
+    """Byte-pair encoding on bytes, as of GPT-2 and RoBERTa."""
+    library = tokenizers_library()
+    try:
+        model = library.models.BPE.from_file(str(folder / "vocab.json"), str(folder / "merges.txt"))
+    except Exception as error:
+        raise InputError(f"{folder}: vocab.json and merges.txt are not a tokenizer: {error}") from None
+    inner = library.Tokenizer(model)
+    inner.decoder = library.decoders.ByteLevel()
+    return of_library(inner, config)
+
+
+def of_library(inner: Any, config: DecoderConfig) -> PublishedTokenizer:
+    names = {number: piece for piece, number in inner.get_vocab(with_added_tokens=True).items()}
+
+    def decode(ids: list[int]) -> str:
+        return str(inner.decode(ids, skip_special_tokens=True))
+
+    return PublishedTokenizer(names, encode=None, decode=decode, config=config)
+
+
+# What fairseq has before the pieces, in place of SentencePiece's own first three.
+FAIRSEQ = ("<s>", "<pad>", "</s>", "<unk>")
+
+
+def fairseq_tokenizer(path: Path, config: DecoderConfig) -> PublishedTokenizer:
+    """A SentencePiece model with fairseq's numbers, as of XLM-RoBERTa."""
+    pieces = [*FAIRSEQ, *(piece.text for piece in read_sentencepiece(path).pieces[3:])]
+    names = dict(enumerate(pieces))
+
+    def decode(ids: list[int]) -> str:
+        text = "".join(names.get(token, "") for token in ids if token >= len(FAIRSEQ))
+        return text.replace("▁", " ").strip()
+
+    return PublishedTokenizer(names, encode=None, decode=decode, config=config)
 
 
 class Piece(NamedTuple):

@@ -1,5 +1,5 @@
 """The Transformer of 2017 (arXiv 1706.03762, section 3 and Fig. 1): the encoder that the ViT took over, and
-the decoder that it left out.
+the decoder that it left out; and that decoder after a ViT, from images to text (TrOCR, arXiv 2109.10282).
 
 memory = encode(source)             every source token attends to every other                (Fig. 1, left)
 logits = decode(target, memory)     a target token attends to those before it, and to the memory    (right)
@@ -7,7 +7,7 @@ logits = decode(target, memory)     a target token attends to those before it, a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from vitreous.addons.text.config import DecoderConfig, TransformerConfig
+from vitreous.addons.text.config import CaptionerConfig, DecoderConfig, TransformerConfig
 from vitreous.addons.text.layers import (
     DecoderBlock,
     DecoderPast,
@@ -24,6 +24,7 @@ from vitreous.addons.text.layers import (
     SinusoidalPositions,
     TokenEmbedding,
     causal_mask,
+    fairseq_sinusoids,
     halved_sinusoids,
     padding_mask,
     post_norm,
@@ -39,6 +40,8 @@ from vitreous.layers.block import (
 )
 from vitreous.layers.initialization import GoogleInit, fresh_weights
 from vitreous.models.config import Origin
+from vitreous.models.preprocessing import Preprocessing
+from vitreous.models.vit import ViT
 
 
 def sequence_norm(config: DecoderConfig) -> nn.LayerNorm:
@@ -57,6 +60,8 @@ def sequence_positions(config: DecoderConfig) -> nn.Module:
             return SinusoidalPositions(partial(sinusoids, length, width))
         case "sinusoidal-halves":
             return SinusoidalPositions(partial(halved_sinusoids, length, width))
+        case "sinusoidal-fairseq":
+            return SinusoidalPositions(partial(fairseq_sinusoids, length, width, first=config.pad + 1))
 
 
 def block_parts(config: DecoderConfig, branches: int) -> dict[str, Any]:
@@ -201,22 +206,54 @@ class TextDecoder(nn.Module):
         return self.tokens.logits(z[:, -1:], self.bias)[:, 0]
 
 
-class Transformer(nn.Module):
+class SequenceModel(nn.Module):
+    """An encoder, whose result `encode` returns as the memory, and a decoder that writes text after it.
+
+    Attributes:
+        config: the whole description of the function that the model computes.
+        origin: the file that the weights were loaded from, which its tokenizer is beside.
+    """
+
+    labels = None
+    origin: Origin | None = None
+    text: TextDecoder
+    encode: Callable[..., Memory]
+
+    def decode(self, target: Int[Tensor, "B T"], memory: Memory) -> Float[Tensor, "B T V"]:
+        """Logits of the token after each target token, which begin with the decoder's start token."""
+        return self.text(target, memory)
+
+    def forward(self, source: Tensor, target: Int[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
+        return self.decode(target, self.encode(source))
+
+    def outputs_beside(
+        self, module: Any, ours: Tensor, theirs: Tensor, rng: torch.Generator
+    ) -> Iterator[tuple[Tensor, Any]]:
+        """Yield logits for the same sources and tokens, of this model and of the module that it was made
+        from; `ours` and `theirs` are a weight of each."""
+        decoder = self.text.config
+        ids = torch.randint(decoder.vocabulary, (2, 2, 4), generator=rng)
+        source, target = ids.where(ids != decoder.pad, decoder.end)
+        if isinstance(self, Captioner):
+            seen = self.config.encoder
+            source = torch.randn(2, seen.channels, *seen.image_size, generator=rng)
+        placed = source.to(theirs) if source.is_floating_point() else source.to(theirs.device)
+        logits = module(placed, decoder_input_ids=target.to(theirs.device)).logits
+        placed = source.to(ours) if source.is_floating_point() else source.to(ours.device)
+        yield self(placed, target.to(ours.device)), logits
+
+
+class Transformer(SequenceModel):
     """The encoder-decoder as its configuration says; `TransformerConfig.base()` is the paper's.
 
     Args:
         config: the whole description of the function that the model computes.
         seed: random seed of the weights.
-
-    Attributes:
-        origin: the file that the weights were loaded from, which its tokenizer is beside.
     """
 
     described: ClassVar = {"source_tokens": ("token embedding", "1706.03762, 3.4")}
 
     task = "translation"
-    labels = None
-    origin: Origin | None = None
 
     def __init__(self, config: TransformerConfig, *, seed: int = 0) -> None:
         super().__init__()
@@ -236,27 +273,47 @@ class Transformer(nn.Module):
         tokens = self.source_tokens or self.text.tokens
         return Memory(self.encoder(tokens(source), mask), mask)
 
-    def decode(self, target: Int[Tensor, "B T"], memory: Memory) -> Float[Tensor, "B T V"]:
-        """Logits of the token after each target token, which begin with the decoder's start token."""
-        return self.text(target, memory)
 
-    def forward(self, source: Int[Tensor, "B S"], target: Int[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
-        return self.decode(target, self.encode(source))
+class Captioner(SequenceModel):
+    """A ViT and a decoder that reads all of its tokens, the class token too.
 
-    def outputs_beside(
-        self, module: Any, ours: Tensor, theirs: Tensor, rng: torch.Generator
-    ) -> Iterator[tuple[Tensor, Any]]:
-        """Yield logits for the same sources and tokens, of this model and of the module that it was made
-        from; `ours` and `theirs` are a weight of each."""
-        ids = torch.randint(self.config.vocabulary, (2, 2, 4), generator=rng)
-        both = ids.where(ids != self.config.pad, self.config.end)  # source and target
-        source, target = both.to(theirs.device)
-        logits = module(source, decoder_input_ids=target).logits
-        yield self(*both.to(ours.device)), logits
+    Args:
+        config: of the encoder and of the decoder.
+        preprocessing: from images to what the encoder takes; by default squashed to its size.
+        seed: random seed of the weights.
+    """
+
+    task = "captioning"
+
+    def __init__(
+        self, config: CaptionerConfig, *, preprocessing: Preprocessing | None = None, seed: int = 0
+    ) -> None:
+        super().__init__()
+        self.config = config
+        with fresh_weights(self, seed):
+            self.encoder = ViT(config.encoder, preprocessing=preprocessing)
+            self.text = TextDecoder(config.decoder, context_width=config.encoder.width)
+
+    @property
+    def preprocessing(self) -> Preprocessing:
+        """From images to the `images` that the encoder was made for."""
+        return self.encoder.preprocessing
+
+    def encode(self, images: Float[Tensor, "B C H W"]) -> Memory:
+        """What the decoder reads."""
+        return Memory(self.encoder.tokens(images))
 
 
-def build_transformer(config: TransformerConfig, *, seed: int = 0, **_: object) -> Transformer:
-    """Build the model of a configuration; it has no preprocessing of images, no labels, no temperature."""
+def build_sequence_model(
+    config: TransformerConfig | CaptionerConfig,
+    *,
+    preprocessing: Preprocessing | None = None,
+    seed: int = 0,
+    **_: object,
+) -> Transformer | Captioner:
+    """Build the model of a configuration; a model that writes text has no labels and no temperature."""
+    if isinstance(config, CaptionerConfig):
+        return Captioner(config, preprocessing=preprocessing, seed=seed)
     return Transformer(config, seed=seed)
 
 
