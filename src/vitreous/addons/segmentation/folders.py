@@ -149,7 +149,7 @@ def layout(root: Path) -> dict[str, tuple[Path, Path]]:
             if folders := image_and_mask_folders(root, pattern):
                 parts[part] = folders
     if parts and "train" not in parts:
-        raise InputError(f"{root} has {', '.join(parts)} but no train/: {LAYOUT}, in train/ as well")
+        raise InputError(f"{root} has {', '.join(parts)} but no train/: there, too, {LAYOUT}")
     if not parts and (folders := image_and_mask_folders(root, "{}")):
         parts["all"] = folders
     if not parts:

@@ -97,7 +97,7 @@ def tokenizer_from_json(text: str, *, where: str) -> Tokenizer:
         model = json.loads(text)["model"]
         return Tokenizer(model["vocab"], [tuple(merge) for merge in model["merges"]])
     except (ValueError, KeyError, TypeError):
-        raise InputError(f"{where} is not a byte-pair tokenizer: it is damaged, or another file") from None
+        raise InputError(f"{where} is not a byte-pair tokenizer: it is damaged or of another kind") from None
 
 
 def tokenizers_library() -> Any:

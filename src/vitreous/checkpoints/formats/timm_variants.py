@@ -163,7 +163,7 @@ def eva_form(
         config, weights = without_patch_bias(config, weights)
     elif "tokens" in config.extra_norms and weights.pop("stem.projection.bias").any():
         raise InputError(
-            "timm cannot hold extra_norms on the tokens with a bias of the patches and no learned positions"
+            "timm cannot hold extra_norms on the tokens with a patch bias unless positions are learned"
         )
     pooling = (
         config.pooling if isinstance(config.pooling, AttentionPoolingConfig) else AttentionPoolingConfig()
