@@ -94,12 +94,6 @@ def check_data_present(source: str, path: Path, otherwise: str) -> None:
         raise InputError(f"the data of {path} is no longer at {gone[0]}: {otherwise}")
 
 
-def command_of(tree: Mapping[str, object]) -> str:
-    """What goes on with the run of a config.toml: vitreous COMMAND --resume RUN."""
-    task = tasks().get(str(tree.get("task")))
-    return task.command if task else "train"
-
-
 TRIALS = "trials.safetensors"  # in a run that has compared candidates: their answers
 CANDIDATES = "candidates.json"  # in it: their table
 STOPPED = "stopped.json"  # of a run that was interrupted: how far its model is
@@ -140,7 +134,8 @@ def check_finished(path: Path) -> None:
             )
             warnings.warn(sentence, stacklevel=1)
         return
-    command = command_of(read_tree(path))
+    task = tasks().get(str(read_tree(path).get("task")))
+    command = task.command if task else "train"
     steps = saved_steps(path / "checkpoints")
     where = f"at step {steps[-1]}" if steps else "before its first state was saved"
     raise InputError(

@@ -57,9 +57,7 @@ class ClassPredictor:
     def probabilities(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B classes"]:
         """Return the probability of each class of preprocessed images. Raises InputError: the model's outputs
         are not finite."""
-        return self.activated(check_finite(self.model(images.to(self.device)).float()))
-
-    def activated(self, logits: Float[Tensor, "B classes"]) -> Float[Tensor, "B classes"]:
+        logits = check_finite(self.model(images.to(self.device)).float())
         return as_probabilities(logits, outputs_of(self.model))
 
     def columns(self, images: Float[Tensor, "B C H W"]) -> dict[str, object]:
