@@ -63,14 +63,14 @@ def test_the_newest_checkpoint_of_a_trainer_may_be_an_adapter(kept: Path) -> Non
     [
         (
             {"base_model_name_or_path": "org/vit"},
-            r"merged into org/vit, which is not on this machine: load that",
+            r"adapter for org/vit, which is not on this machine: load that model once",
         ),
         (
             {"base_model_name_or_path": "/gone/vit"},
             r"not on this machine: put it there; or merge it with peft",
         ),
         ({"base_model_name_or_path": None}, "does not name its model"),
-        ({"peft_type": "IA3"}, r"an adapter of PEFT \(IA3\) of \.\./base: only LoRA is merged"),
+        ({"peft_type": "IA3"}, r"a PEFT adapter \(IA3\) for \.\./base: only LoRA is merged"),
         ({"use_dora": True}, "a LoRA adapter with use_dora=True, which is not merged here"),
         ({"init_lora_weights": "pissa"}, "init_lora_weights='pissa', which is not merged here"),
         ({"alpha_pattern": {".*q": 3}}, "is not understood: merge it with peft"),
@@ -169,7 +169,7 @@ def test_equals_what_peft_merges(name: str, timm: Any, tmp_path: Path) -> None:
         ("lora_A.weight", (3, 7), "two matrices of .* do not fit"),
         ("lora_A.weight", (5,), "two matrices of .* do not fit"),
         ("lora_B.weight", (32, 77), "two matrices of .* do not fit"),
-        ("lora_B.bias", (99,), "has no bias for that of this adapter"),
+        ("lora_B.bias", (99,), "the adapter changes the bias of "),
     ],
 )
 def test_matrices_that_do_not_fit_are_named(

@@ -82,7 +82,7 @@ def check_description(folder: Path, described: Mapping[str, object]) -> None:
     kind, base = described.get("peft_type"), described.get("base_model_name_or_path")
     if kind != "LORA":
         raise InputError(
-            f"{folder} is an adapter of PEFT ({kind}) of {base or 'a model that it does not name'}: only "
+            f"{folder} is a PEFT adapter ({kind}) for {base or 'a model that it does not name'}: only "
             f"LoRA is merged here; {WITH_PEFT}"
         )
     beginning = described.get("init_lora_weights")
@@ -100,7 +100,7 @@ def base_of(folder: Path, described: Mapping[str, object]) -> Path:
     name = described.get("base_model_name_or_path")
     if not isinstance(name, str) or not name:
         raise InputError(
-            f"{folder} is an adapter of PEFT that does not name its model: merge it with peft "
+            f"{folder} is a PEFT adapter that does not name its model: merge it with peft "
             f"(PeftModel.from_pretrained(model, {str(folder)!r}).merge_and_unload()), and load the module"
         )
     for path in (local_path(name), folder / name):
@@ -109,10 +109,10 @@ def base_of(folder: Path, described: Mapping[str, object]) -> Path:
     if found := cached(name, described.get("revision")):
         return found
     hub = re.fullmatch(r"[\w.-]+/[\w.-]+", name)
-    get = f"load that once (vitreous.load('hf:{name}')), and then this" if hub else "put it there"
+    get = f"load that model once (vitreous.load('hf:{name}')), and then this" if hub else "put it there"
     raise InputError(
-        f"{folder} is an adapter of PEFT, to be merged into {name}, which is not on this machine: {get}; or "
-        "merge it with peft (merge_and_unload), and load the module"
+        f"{folder} is a PEFT adapter for {name}, which is not on this machine: {get}; or "
+        "merge it with peft (merge_and_unload), and load the merged module"
     )
 
 
@@ -130,7 +130,7 @@ def changes_of(
         elif ".original_module." in name:  # the head before, which another replaces
             continue
         elif ".lora_" in name:
-            raise InputError(f"{folder}: {name} of this adapter is not known here: merge it with peft")
+            raise InputError(f"{folder}: the adapter has an unknown tensor {name}: merge it with peft")
         else:
             instead[WRAPPERS.sub("", name)] = entry
     changes = {}
@@ -155,7 +155,7 @@ def pattern_of(patterns: object, layer: str, usual: object) -> object:
     for pattern, value in patterns.items() if isinstance(patterns, dict) else ():
         names = str(pattern).removeprefix("^").replace("\\.", ".")
         if not re.fullmatch(r"[\w.|-]+", names):
-            raise InputError(f"alpha_pattern {pattern!r} of an adapter is not understood: merge it with peft")
+            raise InputError(f"the adapter's alpha_pattern {pattern!r} is not understood: merge it with peft")
         if any(f".{layer}".endswith(f".{each}") for each in names.split("|")):
             return value
     return usual
@@ -185,7 +185,9 @@ def merge(source: Source, changes: Mapping[str, LowRank], instead: Mapping[str, 
         if (more := changes[layer].bias) is not None:
             bias = place.removesuffix("weight") + "bias"
             if bias not in entries or entries[bias].shape != more.shape:
-                raise InputError(f"{source.where} has no bias for that of this adapter in {layer}")
+                raise InputError(
+                    f"the adapter changes the bias of {layer}: {source.where} has none that fits"
+                )
             entries[bias] = Entry(more.shape, partial(added, entries[bias], more, changes[layer].scale))
     for name, entry in instead.items():
         entries[place_of(name, entries) or name] = entry

@@ -49,7 +49,7 @@ def read_under_names(source: Source, names: Mapping[str, str]) -> Spec:
     if "pre_logits.weight" in source.tensors:
         raise InputError(
             f"{source.where}: the representation layer (load_repr_layer=True) of pytorch-pretrained-vit is "
-            "before its last norm, and not known here"
+            "before its last norm, and is not supported"
         )
     facts = replace(source.facts, model=source.facts.model.over(DESCRIPTION))
     return read_huggingface(replace(source.under(names), facts=facts))
