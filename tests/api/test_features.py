@@ -158,19 +158,6 @@ def test_int8_of_a_pre_trained_encoder_is_calibrated_on_its_own_data(tmp_path: P
         vt.export(made.path, tmp_path / "encoder.onnx", precision="int8", progress=False)
 
 
-def test_memory_that_a_batch_has_freed_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """In fp32 a batch of 64 of a ViT-Ti/16 then takes 0.8 of the time."""
-    from vitreous.api import model_source
-
-    calls = []
-    monkeypatch.setattr(model_source, "keep_freed_memory", lambda: calls.append(1))
-    model = vt.create("ViT-Ti/16", image_size=32, depth=1, num_classes=2)
-    images = [np.zeros((32, 32, 3), dtype=np.uint8)]
-    vt.predict(model, images, progress=False)
-    vt.embed(model, images, progress=False)
-    assert len(calls) == 2
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("task", ["classification", "regression"])
 def test_a_model_of_another_type_computes_in_it(

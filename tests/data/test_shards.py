@@ -7,18 +7,19 @@ import threading
 from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import fsspec
 import numpy as np
 import pytest
 
 import vitreous as vt
+import vitreous.data.sources.shards as shards_module
 from vitreous.data import dataset, held_out
 from vitreous.data.config import DataConfig, FetchedForm
 from vitreous.data.sources import open_data
 from vitreous.data.sources import remote as remote_shards
 from vitreous.data.sources import shard_index as indexing
-from vitreous.data.sources import shards as shards_module
 from vitreous.data.sources.remote import find_shards
 from vitreous.errors import InputError
 from vitreous.tasks.pretraining.task import open_unlabeled
@@ -226,17 +227,20 @@ def test_every_form_of_tar_is_indexed_as_tarfile_does(tmp_path, make_jpeg, form)
     assert [images.encoded(index) for index in range(len(names))] == [make_jpeg(len(name)) for name in names]
 
 
+def written_in(folder: Path) -> dict[Path, int]:
+    """When each file was written."""
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+
+
 def test_a_large_index_is_made_once_and_memory_mapped(tmp_path, make_jpeg, monkeypatch, cache):
     """Until a shard changes; and as many shards as there are need few open files."""
     monkeypatch.setattr(indexing, "LARGE", 10)
     monkeypatch.setattr(shards_module, "OPEN_FILES", 2)
     spec = shards(tmp_path, make_jpeg, lambda number: (".cls", str(number % 2).encode()), count=5)
-    first, made = open_data(spec, WHOLE).train, []
-    build = indexing.build
-    monkeypatch.setattr(indexing, "build", lambda *given: (made.append(given), build(*given))[1])
+    first, made = open_data(spec, WHOLE).train, written_in(cache / "indexes")
     before = len(os.listdir("/proc/self/fd"))
     again = open_data(spec, WHOLE).train
-    assert not made
+    assert written_in(cache / "indexes") == made
     assert isinstance(again.images.index.sizes if hasattr(again, "images") else again.index.sizes, np.memmap)
     for index in range(50):
         assert again.encoded(index) == first.encoded(index) == make_jpeg(index)
@@ -244,7 +248,7 @@ def test_a_large_index_is_made_once_and_memory_mapped(tmp_path, make_jpeg, monke
     assert len(os.listdir("/proc/self/fd")) <= before + len(indexing.ShardIndex._fields) + 4  # as memory maps
     os.utime(tmp_path / "a-003.tar", (1, 1))
     assert len(open_data(spec, WHOLE).train) == 50
-    assert len(made) == 1
+    assert written_in(cache / "indexes") != made
 
 
 def test_the_parts_of_a_large_index_are_stored_beside_it(tmp_path, make_jpeg, monkeypatch, cache):
@@ -255,10 +259,11 @@ def test_the_parts_of_a_large_index_are_stored_beside_it(tmp_path, make_jpeg, mo
     assert not list((cache / "indexes").glob("*/*"))
     monkeypatch.setattr(indexing, "LARGE", 10)
     monkeypatch.setattr(dataset, "ROWS", 16)  # several parts of rows
+    made = list[object]()
     for again in range(2):
-        if again:
-            monkeypatch.setattr(held_out, "lowest_hashes", None)
         parts = open_data(spec, config)[:3]
+        made.append(written_in(cache / "indexes"))
+        assert made[0] == made[again]
         assert [[part.key(index) for index in range(len(part))] for part in parts] == expected
         for part in parts:
             assert isinstance(part.targets.numbers, np.memmap)
