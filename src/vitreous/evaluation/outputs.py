@@ -143,7 +143,9 @@ def compute_outputs(
             values += its_values
             failed |= its_failed
             damaged |= its_damaged
-    check_readable(len(indices), images, failed)
+    if not len(indices):
+        name, why = next(iter(failed.items()))
+        raise InputError(f"none of the {len(images)} images can be read: {name}: {why}")
     rows, order = torch.cat(indices).sort()
     found = torch.cat(values)[order] if world.size > 1 else torch.cat(values)
     names = tuple(utf8_name(images.name(row)) for row in rows.tolist())
@@ -159,13 +161,6 @@ def number_outputs(model: nn.Module, images: Float[Tensor, "B C H W"]) -> Float[
     head = model.get_submodule("head")
     with torch.autocast(images.device.type, enabled=False):
         return head(features.to(next(head.parameters()).dtype)).float()
-
-
-def check_readable(count: int, images: ImageDataset, failed: Mapping[str, str]) -> None:
-    """Raise InputError where `count`, of the images that could be read, is zero."""
-    if not count:
-        name, why = next(iter(failed.items()))
-        raise InputError(f"none of the {len(images)} images can be read: {name}: {why}")
 
 
 def summaries(

@@ -234,7 +234,7 @@ def with_kept_trials(plan: AnyPlan, place: Place) -> AnyPlan:
         why = said("the images are not those on which candidates were compared: only the network is used")
         if kept.fill(table):
             compared = Comparison(Training(**kept.decision), table)
-    others = world.broadcast(compared and compared.for_others())
+    others = world.broadcast(compared and Comparison(compared.training, None))
     plan = plan if compared or not world.first else plan.with_reasons(why)
     return replace(plan, compared=compared if world.first else others)
 
@@ -637,10 +637,6 @@ class Comparison:
     def seconds_to_answer(self) -> float:
         """Return the seconds of an image, beside the network's, that what answers in the end may take."""
         return self.table.seconds_to_answer if self.table else 0.0
-
-    def for_others(self) -> Comparison:
-        """Return it for the processes that have not compared anything."""
-        return Comparison(self.training, None)
 
     def begin(self, run: Run[RunConfig]) -> None:
         """Keep the table and what it decided in the run directory of the network, before that learns."""

@@ -147,7 +147,12 @@ def write_learn_page(
     recorded = parameters * bits > 8 * LARGEST
     if recorded:
         shown = shown[:MOST_RECORDED]
-    tensors = {name: each for name, each in tensors_of(model) if not (recorded and is_matrix(name))}
+    tensors = {}
+    for name, each in tensors_of(model):
+        # The products of the encoder's matrices can be recorded in their place.
+        is_matrix = name.endswith("weight") and "norm" not in name and "stem" not in name
+        if not (recorded and is_matrix):
+            tensors[name] = each
     factor, shift = prepared.factor_and_shift()
     data = {
         "version": __version__,
@@ -363,11 +368,6 @@ def drawings_of(model: ViT) -> dict[str, str]:
         with speaking(language):
             found[language] = draw(model)
     return found
-
-
-def is_matrix(name: str) -> bool:
-    """Return whether a tensor is a matrix of the encoder, whose products can be recorded in its place."""
-    return name.endswith("weight") and "norm" not in name and "stem" not in name
 
 
 def in_8_bits(model: nn.Module) -> None:
