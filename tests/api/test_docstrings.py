@@ -11,10 +11,10 @@ import vitreous as vt
 # What a parameter of this name means wherever it has no meaning of its own.
 SHARED = {
     "image_size": "pixels of the images that the model takes: 384, or (height, width); by default its own.",
-    "batch_size": "images that are computed together; by default 16 on a CPU, 64 on a GPU.",
+    "batch_size": "images in one batch; by default 16 on a CPU, 64 on a GPU.",
     "workers": "threads that decode images; by default one for each core.",
-    "device": "auto, cpu, cuda, cuda:N or mps; auto is a GPU where there is one.",
-    "precision": "fp32; bf16; auto: bf16 where that is faster and gives the same answers.",
+    "device": "auto, cpu, cuda, cuda:N or mps; auto is a GPU if there is one.",
+    "precision": "fp32; bf16; auto: bf16 if it is faster and gives the same answers.",
     "progress": "show a progress bar on stderr.",
     "language": "language of the page: en or ko; by default the locale's.",
 }

@@ -456,9 +456,7 @@ def test_an_unknown_family_of_transformers_is_refused_by_name(
     with pytest.raises(vt.InputError, match=f"of transformers .*{part}"):
         vt.load(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "newformer"}))
-    with pytest.raises(
-        vt.InputError, match="newformer of transformers is not among the models that are known here"
-    ):
+    with pytest.raises(vt.InputError, match="newformer of transformers is not among the supported models"):
         vt.load(tmp_path)
 
 
@@ -468,7 +466,7 @@ def test_a_vit_by_another_name_is_read_where_its_format_is_given(tmp_path: Path)
         shutil.copy(file, tmp_path)
     described = json.loads((tmp_path / "config.json").read_text()) | {"model_type": "my_vit"}
     (tmp_path / "config.json").write_text(json.dumps(described))
-    with pytest.raises(vt.InputError, match="my_vit of transformers is not among the models that are known"):
+    with pytest.raises(vt.InputError, match="my_vit of transformers is not among the supported models"):
         vt.load(tmp_path)
     assert vt.load(tmp_path, format="huggingface").config == vt.load(GOLDEN / "hf_vit").config
 

@@ -108,7 +108,7 @@ def test_a_bare_file_is_described_by_a_name_of_timm(
     with pytest.raises(vt.InputError, match="has no tag 'openay': did you mean 'openai'"):
         vt.load(tmp_path / "m.pth", like="timm:vit_base_patch16_clip_quickgelu_224.openay")
     with pytest.raises(
-        vt.InputError, match="vit_dwee_patch16_reg1_gap_256 of timm has a part that is not known"
+        vt.InputError, match="vit_dwee_patch16_reg1_gap_256 of timm has a part that is not supported"
     ):
         vt.load(tmp_path / "m.pth", like="timm:vit_dwee_patch16_reg1_gap_256")
 

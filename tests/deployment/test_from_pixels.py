@@ -94,7 +94,7 @@ def test_a_program_that_takes_pixels(tmp_path: Path) -> None:
 
 def test_what_pixels_cannot_be(tmp_path: Path) -> None:
     model = model_of("timm")
-    with pytest.raises(InputError, match="format torch computes in fp32 or int8, not in bf16"):
+    with pytest.raises(InputError, match="a file of format torch can be in fp32 or int8, not in bf16"):
         export(model, tmp_path / "x.pt2", precision="bf16")
     model.preprocessing = vt.Preprocessing(size=(32, 32), resize="fit")
     with pytest.raises(InputError, match="cannot express fit"):

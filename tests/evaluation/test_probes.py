@@ -140,7 +140,7 @@ def test_few_images_leave_no_class_out_of_the_fitting(counts: tuple[int, int]) -
 def test_shots_that_a_class_has_not_are_left_out() -> None:
     train = clusters(32)
     assert list(fewshot(train, train, classes=4)) == [1, 5]
-    with pytest.raises(InputError, match="8 images"):
+    with pytest.raises(InputError, match="8 training images"):
         fewshot(train, train, classes=4, shots=(25,))
 
 

@@ -51,7 +51,7 @@ def test_a_run_below_its_baseline_says_so_everywhere(
     assert found["SVM on HOG and color"] == 1.0
     assert result["test_accuracy"] < 1.0
     assert "below baseline" in {each["kind"] for each in result["findings"]}
-    below = r"the model reaches \S+% \(accuracy\) on .* and SVM on HOG and color 100\.0%"
+    below = r"the model reaches \S+% \(accuracy\) on .*, but SVM on HOG and color reaches 100\.0%"
     page = (run / "report.html").read_text(encoding="utf-8")
     assert re.search(below, page.replace("\u00a0", " "))
     vitreous(["doctor", str(run)])

@@ -92,7 +92,7 @@ def test_a_time_without_another_step_is_refused(finished: Run) -> None:
     state = finished.states.folder / "step-000000016.json"
     state.write_text(json.dumps(json.loads(state.read_text()) | {"seconds": 5.9, "elapsed": 6.0}))
     for minutes in (0.001, 0.1, 0.103):
-        with pytest.raises(InputError, match=f"`minutes` {minutes:g} is the total, and .* has had 0.1:"):
+        with pytest.raises(InputError, match=f"{minutes:g} is the total, and .* has already used 0.1:"):
             finished.extended(World(), minutes=minutes)
     assert finished.extended(World(), minutes=0.2)[0].config.training.minutes == 0.2
 

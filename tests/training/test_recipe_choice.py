@@ -268,7 +268,7 @@ def test_images_with_masks_are_not_taken_for_two_classes(tmp_path: Path) -> None
         (tmp_path / "streets" / name).mkdir(parents=True)
         for number in range(4):
             Image.new("L", (8, 8), number).save(tmp_path / "streets" / name / f"{number}.png")
-    with pytest.raises(InputError, match="data for segmentation: add `task` segmentation"):
+    with pytest.raises(InputError, match="a dataset for segmentation: add `task` segmentation"):
         task_named("classification").plan(str(tmp_path / "streets"), {})
 
 

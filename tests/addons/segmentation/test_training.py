@@ -261,7 +261,7 @@ def test_an_encoder_comes_from_any_vit_at_another_size(folder, tmp_path):
         ({"training": {"loss": "sigmoid"}}, "training.loss is for images that have one class"),
         ({"model": {"num_classes": 7}}, "model.num_classes is 7, but .* has 3 classes"),
         ({"model": {"decodr": "linear"}}, "did you mean 'model.decoder'"),
-        ({"training": {"batch_size": 64}}, r"a batch of 64 is more than the \d+ images"),
+        ({"training": {"batch_size": 64}}, r"a batch of 64 is more than the \d+ training images"),
         ({"model": {"cells": 99}}, "cells is 99, but a patch has"),
     ],
 )
