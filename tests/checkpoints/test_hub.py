@@ -112,7 +112,7 @@ def test_an_upload_can_be_loaded(tiny: Any, hub: Any, tmp_path: Path) -> None:
         vt.push_to_hub(model, "others/flowers")
     with pytest.raises(vt.InputError, match="'flowers' is not a repository of the hub: write owner/name"):
         vt.push_to_hub(model, "flowers")
-    with pytest.raises(vt.InputError, match="format torchvision is one file: the hub takes"):
+    with pytest.raises(vt.InputError, match="format torchvision is a single file: the hub takes"):
         vt.push_to_hub(model, "me/flowers", format="torchvision")
 
 
