@@ -656,7 +656,7 @@ class Comparison:
             chosen = last_comparison(table, self.training, trained, options)
             if chosen is not None:
                 row = replace(chosen.trial, seconds=0.0).sentence()
-                sentences.append(said("the model is {row}", row=row))
+                sentences.append(said("chosen as the model: {row}", row=row))
                 alone = chosen.learns and len(chosen.parts) == 1
                 if not alone:
                     network: Any = trained.model
