@@ -73,7 +73,7 @@ def save(
         raise InputError("a model on the meta device has no weights to save: load it with vitreous.load")
     if not isinstance(model, Model) and (own := getattr(model, "save", None)):
         if drop:
-            raise InputError(f"a {type(model).__name__} is saved as a whole: leave out drop")
+            raise InputError(f"{type(model).__name__} is saved as a whole: leave out drop")
         return float(own(path, format=format, license=license, overwrite=overwrite))
     writers = {name: each for name, each in formats().items() if each.write}
     if format not in writers:

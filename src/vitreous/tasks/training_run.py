@@ -5,7 +5,7 @@ Nothing here prints or reads a command line."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import count
@@ -20,7 +20,6 @@ from vitreous.errors import InputError, Param
 from vitreous.languages.terminal import said
 from vitreous.tasks import task_named, task_of_run
 from vitreous.tasks.task import AnyPlan, AnyTask, Plan, Tree
-from vitreous.training.callbacks import Callback, Row
 from vitreous.training.config import CommandConfig, RunConfig
 from vitreous.training.distributed import ALONE, World, first_value
 from vitreous.training.memory import accumulation, activation_checkpointing, free_bytes
@@ -34,7 +33,6 @@ from vitreous.training.run import (
 )
 
 BEGUN = count()  # runs of this process: torchrun's restarted processes begin the same ones in the same order
-Callbacks = Sequence[Callback | Callable[[Row], object]]
 
 
 def with_run(

@@ -460,7 +460,7 @@ class Trials:
         outputs = torch.full((len(table.images), table.problem.outputs), float("nan"))
         speed = 0.0
         for part, rows in parts:
-            answers, per_second = trained_answers(self.task, config, part, self.device)
+            answers, per_second = trained_answers(config, part, self.device)
             outputs[torch.from_numpy(rows)] = answers
             speed = max(speed, per_second)
         self.last = self.clock.seconds - began
@@ -590,9 +590,7 @@ def shortened(config: RunConfig, share: float) -> RunConfig:
     )
 
 
-def trained_answers(
-    task: AnyTask, config: RunConfig, data: Splits, device: torch.device
-) -> tuple[Outputs, float]:
+def trained_answers(config: RunConfig, data: Splits, device: torch.device) -> tuple[Outputs, float]:
     """Train in a folder that is removed, and return what the network answers to the validation set, and how
     many images a second it learned from. Where the loss does not stay finite, all answers are zeros."""
     assert data.validation is not None
