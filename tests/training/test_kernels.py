@@ -12,7 +12,7 @@ from vitreous.training.learner import Learner
 from vitreous.training.step import LossOf, TrainStep, attending, attention_kernels
 
 
-def backends(model: torch.nn.Module) -> list[str]:
+def backends(model: torch.nn.Module, precision: str) -> list[str]:
     """The kernels that a training step of the model may use."""
     found: list[str] = []
 
@@ -23,16 +23,19 @@ def backends(model: torch.nn.Module) -> list[str]:
         return model.head.weight.sum(), {}
 
     batch = Batch(torch.zeros(1, 3, 8, 8), torch.zeros(1, dtype=torch.long), torch.zeros(1, dtype=torch.long))
-    learner, loss = Learner.begin(model, TrainingConfig()), LossOf(model, objective)
-    TrainStep(learner, loss, TrainingConfig(), seed=0).prepare(batch)
+    config = TrainingConfig(precision=precision)
+    TrainStep(Learner.begin(model, config), LossOf(model, objective), config, seed=0).prepare(batch)
     return found
 
 
-def test_short_sequences_take_the_open_formula_and_long_ones_what_pytorch_chooses() -> None:
-    assert backends(vt.create("ViT-Ti/16", image_size=64, depth=1, num_classes=2)) == ["MATH"]
+def test_short_sequences_in_bf16_take_unfused_attention_and_all_others_what_pytorch_chooses() -> None:
     everything = sorted(backend.name for backend in _cur_sdpa_kernel_backends())
     assert len(everything) > 1
-    assert backends(vt.create("ViT-Ti/16", image_size=224, depth=1, num_classes=2)) == everything
+    short = vt.create("ViT-Ti/16", image_size=64, depth=1, num_classes=2)
+    assert backends(short, "bf16") == ["MATH"]
+    assert backends(short, "fp32") == everything
+    longer = vt.create("ViT-Ti/16", image_size=256, depth=1, num_classes=2)
+    assert backends(longer, "bf16") == everything
 
 
 def test_both_compute_the_same() -> None:

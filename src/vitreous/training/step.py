@@ -28,7 +28,7 @@ from vitreous.training.learner import Learner
 Measured = tuple[Tensor, Mapping[str, Tensor]]
 Objective = Callable[[nn.Module, Any, torch.Generator], Measured]
 Measures = list[tuple[int, dict[str, Tensor]]]
-SHORT_SEQUENCE, SHORT_IN_BF16 = 50, 200  # tokens, see attention_kernels
+SHORT_IN_BF16 = 200  # tokens, see attention_kernels
 
 
 class LossOf(nn.Module):
@@ -303,17 +303,18 @@ def sharpness_aware(
 def attention_kernels(model: nn.Module, device: torch.device, config: TrainingConfig) -> list[SDPBackend]:
     """Return the kernels that attention may use; empty for PyTorch's choice.
 
-    A GPU's memory-efficient kernel adds up gradients in any order. The CPU's fused kernel is made for long
-    sequences. Measured forward and backward on two cores (batch 32 to 96, head dimension 16 to 64), unfused
-    attention is 1.4 to 2.6 times as fast for 17 tokens, 1.1 to 1.4 times for 50, and not faster from some 100
-    tokens on. In bf16 with AMX (batch 64, width 128, 3 layers) a whole step takes 0.4 of the fused kernel's
-    time for 17 tokens, 0.5 for 65, 0.6 for 145, 0.95 for 257 and 1.4 for 401.
+    A GPU's memory-efficient kernel adds up gradients in any order. On a CPU the fused kernel is faster in
+    fp32 at every length: forward and backward of unfused attention took 1.1 to 1.8 times as long on one
+    core and 1.3 to 2.4 times on two, for 17 to 197 tokens with head dimensions of 11 to 64 (PyTorch 2.13).
+    In bf16 with AMX (batch 64, width 128, 3 layers) a whole step of unfused attention takes 0.4 of the fused
+    kernel's time for 17 tokens, 0.5 for 65, 0.6 for 145, 0.95 for 257 and 1.4 for 401.
     """
     if device.type != "cpu":
         return [SDPBackend.FLASH_ATTENTION, SDPBackend.MATH] if config.computed.deterministic else []
+    if config.precision != "bf16":
+        return []
     tokens = getattr(getattr(getattr(model, "encoder", model), "config", None), "sequence_length", None)
-    short = SHORT_IN_BF16 if config.precision == "bf16" else SHORT_SEQUENCE
-    return [SDPBackend.MATH] if tokens is not None and tokens <= short else []
+    return [SDPBackend.MATH] if tokens is not None and tokens <= SHORT_IN_BF16 else []
 
 
 @contextmanager
