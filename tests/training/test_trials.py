@@ -443,6 +443,17 @@ def test_trials_too_short_to_learn_anything_are_not_begun(
     assert vt.predict(tmp_path / "run", tmp_path / "photos" / "1" / "0.png", progress=False)[0].label in "01"
 
 
+def test_features_of_large_images_take_the_time_that_no_training_follows_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub_encoders, "installed_encoder_names", lambda: ["vitreous:photos"])
+    for name, value in (("shortest trial", 1e6), ("frozen until", 0.0)):
+        monkeypatch.setitem(trials.THRESHOLDS, name, trials.Threshold(value, ""))
+    half_an_hour: dict[str, Any] = {"training": {"length": "30 minutes"}}
+    _, table = compare(draw(tmp_path / "photos", 5), half_an_hour, print, tmp_path / "run")
+    assert any("224x224" in name for name in table.names)
+
+
 def test_doctor_asks_no_image_that_the_answer_was_fitted_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -401,11 +401,15 @@ class Trials:
         images = int(seconds / limit("seconds described"))
         return min(max(images, int(limit("fewest described"))), MOST_FITTED)
 
-    def seconds_left(self, minutes: float | None) -> float:
-        """Return the seconds that a training has, of so many minutes from the command to its report."""
+    def seconds_left(self, minutes: float | None, answering: float = 0.0) -> float:
+        """Return the seconds that are left, of so many minutes from the command to its report.
+
+        Args:
+            answering: seconds of an image that what answers in the end takes, where no candidate takes more.
+        """
         if minutes is None:
             return math.inf
-        answering = self.table.seconds_to_answer
+        answering = max(answering, self.table.seconds_to_answer)
         after = seconds_after(self.plan.config, self.data, self.clock, answering=answering)
         return 60 * minutes - self.clock.seconds - min(after, LONGEST_FINISH * 60 * minutes)
 
@@ -416,18 +420,31 @@ class Trials:
         seconds = 60 * (self.minutes or math.inf) * limit("share") / folds
         return seconds < limit("shortest trial") * self.clock.slowness
 
+    @property
+    def is_nothing_trained(self) -> bool:
+        """Whether no network follows: each fold's short trial, by which it would be chosen, is too short."""
+        return self.are_too_short and not self.table.held_out
+
     def add_photos(self, name: str) -> None:
         """Add heads on the features of an encoder that has seen photographs: of images at 128 pixels, and
-        where there is time at 224."""
+        where there is time at 224. Where nothing is trained, all time but the report's is theirs."""
         images = min(len(self.data.train), MOST_FITTED) + len(self.data.validation or ())
+        before = 0.0  # seconds of the features before, whose heads took as long to fit
         for side, until in ((128, "features until"), (224, "frozen until")):
             a_core = limit(f"seconds at {side}") * self.clock.slowness
-            if not self.is_within(until, images * (a_core + self.table.seconds_to_read)):
+            seconds = images * (a_core + self.table.seconds_to_read)
+            if side > 128 and self.is_nothing_trained:
+                fits = before + seconds < self.seconds_left(self.minutes, answering=a_core)
+            else:
+                fits = self.is_within(until, seconds)
+            if not fits:
                 break
+            began = self.clock.seconds
             begun = self.task.plan(self.data, self.settings, init=name, base={"model": {"image_size": side}})
             widths = list(begun.config.model.stem.taken.values())
             columns = widths[0], sum(widths[:2])
             self.add_heads(f"{name} ({side}x{side})", begun.config, columns)
+            before = self.clock.seconds - began
 
     def tuned_photos(self, name: str) -> Training:
         """Return the training of its Transformer layers, which leaves the stem as it is."""
