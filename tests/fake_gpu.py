@@ -41,6 +41,7 @@ from vitreous.data.batch_augmentation import BatchRandom, BatchTransform
 from vitreous.data.config import AffineConfig, AugmentationConfig, MixConfig
 from vitreous.data.image_samples import Batch
 from vitreous.evaluation.outputs import summaries
+from vitreous.models import model as models
 from vitreous.models.names import config_of
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.tasks import task_named
@@ -97,7 +98,7 @@ def replace_weights(
 
 
 nn.Module._apply = replace_weights  # type: ignore[assignment]
-weights_of_files.is_finite = lambda tensor: True  # a fake tensor has no numbers to ask
+models.is_finite = weights_of_files.is_finite = lambda tensor: True  # a fake tensor has no numbers to ask
 
 
 def vit(size: int = 32, **overrides: Any) -> Any:

@@ -12,7 +12,6 @@ from torch import nn
 from vitreous.api.arguments import say, weights_folder
 from vitreous.api.model_source import fastest, known_module, resolve_model
 from vitreous.api.model_use import ModelUse
-from vitreous.checkpoints.weights import check_finite
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.image_list import ImageRows
 from vitreous.deployment.answers import Columns, columns_of
@@ -21,7 +20,7 @@ from vitreous.errors import InputError
 from vitreous.evaluation.features import model_digest
 from vitreous.evaluation.inference_precision import automatic_precision
 from vitreous.evaluation.outputs import image_rows
-from vitreous.models.model import Program, modes_restored
+from vitreous.models.model import Program, check_finite, modes_restored
 from vitreous.results import Answer
 from vitreous.tasks.answerer import open_answerer
 from vitreous.tasks.task import module_of

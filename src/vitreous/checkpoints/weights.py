@@ -24,7 +24,7 @@ from vitreous.layers.initialization import compute_buffers
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import Config
-from vitreous.models.model import Model, model_of
+from vitreous.models.model import Model, is_finite, model_of
 from vitreous.models.vit import ViT
 
 DEEPEST = 4096  # layers
@@ -363,25 +363,6 @@ def compute_positions(model: nn.Module, device: str | torch.device = "cpu") -> N
             if computed and numbers > LARGEST_TABLE:
                 raise InputError(f"positions of {tokens} tokens are refused: they would not fit into memory")
     compute_buffers(model, device)
-
-
-def is_finite(tensor: Tensor) -> bool:
-    """Whether every number of a tensor is; one without numbers (on the meta device) counts as finite."""
-    if tensor.is_meta:
-        return True
-    tensor = tensor if tensor.element_size() > 1 else tensor.float()
-    # NaN and infinity reach the sum, which is several times faster than to look at each number
-    return bool(torch.isfinite(tensor.sum(dtype=torch.float32)) or torch.isfinite(tensor).all())
-
-
-def check_finite(outputs: Tensor) -> Tensor:
-    """The outputs of a model. Raises InputError: some are NaN or infinite, which is not an answer."""
-    if not is_finite(outputs):
-        raise InputError(
-            "the model's outputs are NaN or infinite: its weights are damaged, or its training diverged, or "
-            f"the precision is too low (see vitreous doctor, and {Param('precision')} fp32)"
-        )
-    return outputs
 
 
 def stored(model: nn.Module) -> dict[str, Tensor]:

@@ -9,12 +9,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from vitreous.checkpoints.weights import check_finite
 from vitreous.deployment.answers import Choice, Prediction, label_columns
 from vitreous.errors import InputError, Param, nearest
 from vitreous.evaluation.outputs import AveragedViews
 from vitreous.extensions import outputs_of
-from vitreous.models.model import Runnable, WithEncoder, as_probabilities
+from vitreous.models.model import Runnable, WithEncoder, as_probabilities, check_finite
 
 
 def output_labels(model: Runnable | AveragedViews) -> list[str]:

@@ -15,14 +15,14 @@ from jaxtyping import Float, Int, Shaped
 from PIL import Image
 from torch import Tensor, nn
 
-from vitreous.checkpoints.weights import check_finite, listing
+from vitreous.checkpoints.weights import listing
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.image_list import ImageRows
 from vitreous.data.image_samples import SampleReader, evaluation_loader
 from vitreous.data.loading import BadFiles
 from vitreous.errors import InputError, utf8_name
 from vitreous.extensions import outputs_of
-from vitreous.models.model import Runnable, modes_restored
+from vitreous.models.model import Runnable, check_finite, modes_restored
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.stored import BadImage
 from vitreous.outside import same_name

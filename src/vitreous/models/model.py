@@ -60,6 +60,25 @@ class WithEncoder(nn.Module):
         return self.encoder.features(images)
 
 
+def is_finite(tensor: Tensor) -> bool:
+    """Whether every number of a tensor is; one without numbers (on the meta device) counts as finite."""
+    if tensor.is_meta:
+        return True
+    tensor = tensor if tensor.element_size() > 1 else tensor.float()
+    # NaN and infinity reach the sum, which is several times faster than to look at each number
+    return bool(torch.isfinite(tensor.sum(dtype=torch.float32)) or torch.isfinite(tensor).all())
+
+
+def check_finite(outputs: Tensor) -> Tensor:
+    """The outputs of a model. Raises InputError: some are NaN or infinite, which is not an answer."""
+    if not is_finite(outputs):
+        raise InputError(
+            "the model's outputs are NaN or infinite: its weights are damaged, or its training diverged, or "
+            f"the precision is too low (see vitreous doctor, and {Param('precision')} fp32)"
+        )
+    return outputs
+
+
 def as_probabilities(logits: Float[Tensor, "B classes"], outputs: Outputs) -> Float[Tensor, "B classes"]:
     """Return the probability of each class. Raises InputError: such outputs are not of classes."""
     if outputs == "sigmoid":

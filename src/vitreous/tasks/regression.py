@@ -15,7 +15,6 @@ from jaxtyping import Float
 from pydantic import BaseModel, Field, model_validator
 from torch import Tensor, nn
 
-from vitreous.checkpoints.weights import check_finite
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset, Splits
 from vitreous.data.findings import Finding, finding
@@ -29,7 +28,7 @@ from vitreous.evaluation.scores import ExampleScores, quantile_interval
 from vitreous.languages import phrase
 from vitreous.languages.terminal import said, word
 from vitreous.models.config_parts import Config, setting
-from vitreous.models.model import Model, Runnable
+from vitreous.models.model import Model, Runnable, check_finite
 from vitreous.tasks.candidates import baselines_of
 from vitreous.tasks.images import INSPECTING, READING, TRAINING, ImageTask, choose_for
 from vitreous.tasks.recipe_choice import Choice
