@@ -14,12 +14,12 @@ from vitreous.api.model_source import fastest, known_module, resolve_model
 from vitreous.api.model_use import ModelUse
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.image_list import ImageRows
+from vitreous.data.image_samples import image_rows
 from vitreous.deployment.answers import Columns, columns_of
 from vitreous.deployment.classifier import ClassPredictor
 from vitreous.errors import InputError
 from vitreous.evaluation.features import model_digest
 from vitreous.evaluation.inference_precision import automatic_precision
-from vitreous.evaluation.outputs import image_rows
 from vitreous.models.model import Program, check_finite, modes_restored
 from vitreous.results import Answer
 from vitreous.tasks.answerer import open_answerer
@@ -78,7 +78,7 @@ class ModelEngine:
 
     def rows(self, images: ImageDataset) -> Iterator[ImageRows]:
         """Yield images as the model takes them, in batches and in order."""
-        yield from image_rows(self.working, images, **self.batching)
+        return image_rows(self.working, images, **self.batching)
 
     def compute(self, function: Any, names: list[str], images: Any) -> Any:
         """Return what a function makes of the images of a batch, in evaluation mode and in the precision that
@@ -128,7 +128,7 @@ class AnswerEngine(ModelEngine):
                 self.labels = self.classifier.labels
 
     def rows(self, images: ImageDataset) -> Iterator[ImageRows]:
-        yield from self.task.image_rows(self.working, images, **self.batching)
+        return self.task.image_rows(self.working, images, **self.batching)
 
     def answers(self, names: list[str], images: Any) -> Iterable[Answer]:
         found: list[Answer] = self.compute(lambda *batch: [*self.answer(*batch)], names, images)

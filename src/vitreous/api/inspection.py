@@ -29,10 +29,10 @@ from vitreous.api.options import AttributeOptions, InspectOptions
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ClassTargets
 from vitreous.data.image_list import Failure, image_list
+from vitreous.data.image_samples import image_rows
 from vitreous.data.sources import open_data
 from vitreous.deployment.programs import check_weights
 from vitreous.errors import InputError, LazyModule, require_packages, writing_to
-from vitreous.evaluation.outputs import image_rows
 from vitreous.extensions import kind_of
 from vitreous.languages import phrase, speaking, words
 from vitreous.models.model import modes_restored

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int64, UInt8
 from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor
 
 from vitreous.data import sampling
@@ -21,6 +22,7 @@ from vitreous.data.batch_augmentation import BatchTransform
 from vitreous.data.config import AugmentationConfig, DataConfig
 from vitreous.data.dataset import ImageDataset, Indices
 from vitreous.data.image_augmentation import change_colors
+from vitreous.data.image_list import ImageRows
 from vitreous.data.loading import BadFiles, BatchLoader, DevicePrefetcher, Sample
 from vitreous.data.sampling import BlockOrder, Order, Rows, Sampler
 from vitreous.data.transforms import (
@@ -31,6 +33,7 @@ from vitreous.data.transforms import (
     shorter_side,
 )
 from vitreous.data.workers import pool, processes_here
+from vitreous.errors import utf8_name
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.stored import BadImage, Stored
 from vitreous.results import percent
@@ -135,6 +138,52 @@ def evaluation_loader(
     sampler = Sampler(lambda epoch: Order(mine), len(mine), batch_size=batch_size, exact=True)
     loader = BatchLoader(sampler, reader.read, reader.collate, workers)
     return DevicePrefetcher(loader, BatchTransform(preprocessing), device)
+
+
+def image_rows(model: Any, images: ImageDataset, **options: Any) -> Iterator[ImageRows]:
+    """Yield images as a model takes them, a tensor (B, C, H, W) for each batch, in order. options: `device`,
+    `batch_size` and `workers`, as in `Batching`."""
+    loader = evaluation_loader(images, preprocessing=model.preprocessing, **options)
+    first = 0
+    for batch in loader:
+        read = batch.indices.tolist()
+        yield rows_of(images, range(first, read[-1] + 1), read, batch.images, loader.bad)
+        first = read[-1] + 1
+    if first < len(images):
+        yield rows_of(images, range(first, len(images)), [], (), loader.bad)
+
+
+def rows_of(
+    images: ImageDataset, rows: range, read: Collection[int], prepared: Any, bad: BadFiles
+) -> ImageRows:
+    """Return rows of a dataset, of which those in `read` could be read, and what is wrong with them."""
+    names = [utf8_name(images.name(row)) for row in rows]
+    failed: dict[int, str] = {}
+    damaged: dict[int, str] = {}
+    for place, (row, name) in enumerate(zip(rows, names, strict=True)):
+        if row not in read:
+            failed[place] = bad.reasons[name]
+        elif name in bad.damaged:
+            damaged[place] = bad.damaged[name]
+    return ImageRows(names, prepared, failed, damaged)
+
+
+def decoded_rows(preprocessing: Preprocessing, images: ImageDataset, batch_size: int) -> Iterator[ImageRows]:
+    """Yield images upright and in the colors of a preprocessing, but at their own size, a list of PIL images
+    for each batch, in order."""
+    for start in range(0, len(images), batch_size):
+        rows, bad = range(start, min(start + batch_size, len(images))), BadFiles()
+        read: dict[int, Image.Image] = {}
+        for row in rows:
+            try:
+                opened = images.opened(row, preprocessing)
+                read[row] = opened.upright()
+            except BadImage as error:
+                bad.add(error)
+            else:
+                if opened.damage:
+                    bad.damaged[opened.name] = opened.damage
+        yield rows_of(images, rows, read, [*read.values()], bad)
 
 
 @runtime_checkable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypedDict
 
@@ -12,19 +12,15 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int, Shaped
-from PIL import Image
 from torch import Tensor, nn
 
 from vitreous.checkpoints.weights import listing
 from vitreous.data.dataset import ImageDataset
-from vitreous.data.image_list import ImageRows
 from vitreous.data.image_samples import SampleReader, evaluation_loader
-from vitreous.data.loading import BadFiles
 from vitreous.errors import InputError, utf8_name
 from vitreous.extensions import outputs_of
 from vitreous.models.model import Runnable, check_finite, modes_restored
 from vitreous.models.preprocessing import Preprocessing
-from vitreous.models.stored import BadImage
 from vitreous.outside import same_name
 from vitreous.training.distributed import ALONE, World
 
@@ -214,52 +210,6 @@ def class_labels(model: Runnable | AveragedViews, images: ImageDataset) -> tuple
             "data as the model does"
         )
     return tuple(model.labels)
-
-
-def image_rows(model: Any, images: ImageDataset, **options: Any) -> Iterator[ImageRows]:
-    """Yield images as a model takes them, a tensor (B, C, H, W) for each batch, in order. options: `device`,
-    `batch_size` and `workers`, as in `Batching`."""
-    loader = evaluation_loader(images, preprocessing=model.preprocessing, **options)
-    first = 0
-    for batch in loader:
-        read = batch.indices.tolist()
-        yield rows_of(images, range(first, read[-1] + 1), read, batch.images, loader.bad)
-        first = read[-1] + 1
-    if first < len(images):
-        yield rows_of(images, range(first, len(images)), [], (), loader.bad)
-
-
-def rows_of(
-    images: ImageDataset, rows: range, read: Collection[int], prepared: Any, bad: BadFiles
-) -> ImageRows:
-    """Return rows of a dataset, of which those in `read` could be read, and what is wrong with them."""
-    names = [utf8_name(images.name(row)) for row in rows]
-    failed: dict[int, str] = {}
-    damaged: dict[int, str] = {}
-    for place, (row, name) in enumerate(zip(rows, names, strict=True)):
-        if row not in read:
-            failed[place] = bad.reasons[name]
-        elif name in bad.damaged:
-            damaged[place] = bad.damaged[name]
-    return ImageRows(names, prepared, failed, damaged)
-
-
-def decoded_rows(preprocessing: Preprocessing, images: ImageDataset, batch_size: int) -> Iterator[ImageRows]:
-    """Yield images upright and in the colors of a preprocessing, but at their own size, a list of PIL images
-    for each batch, in order."""
-    for start in range(0, len(images), batch_size):
-        rows, bad = range(start, min(start + batch_size, len(images))), BadFiles()
-        read: dict[int, Image.Image] = {}
-        for row in rows:
-            try:
-                opened = images.opened(row, preprocessing)
-                read[row] = opened.upright()
-            except BadImage as error:
-                bad.add(error)
-            else:
-                if opened.damage:
-                    bad.damaged[opened.name] = opened.damage
-        yield rows_of(images, rows, read, [*read.values()], bad)
 
 
 ENLARGED = 9 / 8  # the size of which the corner crops are cut

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack, runtime_checkable
 
@@ -14,11 +14,10 @@ from torch import nn
 from vitreous.checkpoints.runs import run_folder
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import DataSummary, ImageDataset, Splits
-from vitreous.data.image_list import ImageRows
 from vitreous.data.image_samples import SampleReader, image_loader
 from vitreous.data.workers import loading_workers
 from vitreous.errors import InputError, LazyModule, Param
-from vitreous.evaluation.outputs import Batching, image_rows
+from vitreous.evaluation.outputs import Batching
 from vitreous.languages.terminal import said
 from vitreous.models.settings import check_names, explain, merged, set_leaf
 from vitreous.tasks import task_named
@@ -262,9 +261,6 @@ class ImageTask(Task[ImageConfigT, ImagesT, ModelT]):
         self, config: ImageConfigT, model: Any, images: Any, **options: Unpack[Batching]
     ) -> Mapping[str, float]:
         """Measure a model while it learns."""
-
-    def image_rows(self, answerer: ModelT, images: ImageDataset, **batching: Any) -> Iterator[ImageRows]:
-        yield from image_rows(answerer, images, **batching)
 
     def open(self, spec: str, **overrides: object) -> ModelT:
         return programs.open_image_model(spec, **overrides)

@@ -21,6 +21,7 @@ from vitreous.training.distributed import ALONE, World
 if TYPE_CHECKING:
     from typing import Unpack
 
+    from vitreous.data import image_samples
     from vitreous.data.config import TargetKind
     from vitreous.data.dataset import ImageDataset
     from vitreous.data.findings import Finding
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from vitreous.training.settings import AnyConfig
     from vitreous.training.step import Objective
 else:
+    image_samples = LazyModule("vitreous.data.image_samples")
     runs = LazyModule("vitreous.training.run")
 
 IMAGES: dict[str, str] = {"Images": "{model.image_size[0]}x{model.image_size[1]}, {model.channels} channels"}
@@ -330,7 +332,7 @@ class Task(ABC, Generic[ConfigT, DataT, AnswererT]):
     def image_rows(self, answerer: AnswererT, images: ImageDataset, **batching: Any) -> Iterator[ImageRows]:
         """Yield images as the answerer takes them, in batches and in order. batching: device, batch_size and
         workers."""
-        raise InputError(f"{self.info.noun} has no answer to images: {self.info.no_images}")
+        return image_samples.image_rows(answerer, images, **batching)
 
     def answer_function(
         self, answerer: AnswererT, device: torch.device, **options: Any

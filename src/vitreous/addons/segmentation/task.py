@@ -32,9 +32,9 @@ from vitreous.addons.segmentation.model import SegmenterConfig
 from vitreous.data.config import AugmentationConfig, DataConfig, RandAugmentConfig
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.image_list import ImageRows
+from vitreous.data.image_samples import decoded_rows
 from vitreous.deployment.classifier import output_labels
 from vitreous.errors import InputError, Param, check_free, writing_to
-from vitreous.evaluation.outputs import decoded_rows
 from vitreous.languages.terminal import said
 from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import setting
@@ -248,7 +248,7 @@ class Segmentation(ImageTask[SegmentationConfig, MaskSplits, nn.Module]):
 
     def image_rows(self, answerer: Any, images: ImageDataset, **batching: Any) -> Iterator[ImageRows]:
         model: Any = module_of(answerer)
-        yield from decoded_rows(model.preprocessing, images, batching["batch_size"])
+        return decoded_rows(model.preprocessing, images, batching["batch_size"])
 
     def answer_function(
         self, answerer: Any, device: torch.device, **options: Any
