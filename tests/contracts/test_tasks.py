@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, get_args
 import pytest
 
 import vitreous as vt
-from vitreous.extensions import CLASSES, Outputs, tasks
+from vitreous.extensions import Outputs, tasks
 from vitreous.languages import LANGUAGES, catalog
 from vitreous.tasks import task_named
 from vitreous.tasks.task import Task
@@ -63,7 +63,6 @@ def test_a_row_says_of_a_task_what_the_task_says_of_itself(name: str) -> None:
     assert isinstance(task, Task)
     assert task.config.command == row.command
     assert row.outputs in get_args(Outputs)
-    assert task.info.gives_probabilities == (row.outputs in CLASSES), f"{name}: `outputs` of its row"
     for language in LANGUAGES:
         assert task.info.panels in catalog(language)["panels"], f"{name}: [panels] of {language}.toml"
     for asked, options in task.info.options.items():

@@ -73,9 +73,9 @@ def test_a_torn_file_is_a_failure_and_the_others_are_classified(folder: Path) ->
 
 
 def test_no_more_labels_than_there_are() -> None:
-    predictor = ClassPredictor(make_model(classes=2, labels=None))
-    (choices,) = predictor.choices(torch.zeros(1, 3, 16, 16), top=5)
-    assert {choice.label for choice in choices} == {"0", "1"}
+    predictor = ClassPredictor(make_model(classes=2, labels=None), top=5)
+    (prediction,) = predictor(["a.png"], torch.zeros(1, 3, 16, 16))
+    assert {choice.label for choice in prediction.top} == {"0", "1"}
 
 
 def test_a_model_without_a_head_cannot_classify() -> None:
@@ -123,10 +123,10 @@ def test_what_is_not_there_is_named(folder: Path) -> None:
 def test_classes_that_are_asked_one_by_one_need_not_sum_to_one() -> None:
     model, images = make_model().eval(), torch.rand(2, 3, 16, 16)
     model.task = "multilabel"
-    (first, _) = ClassPredictor(model).choices(images)
+    (first, _) = ClassPredictor(model)(["a.png", "b.png"], images)
     with torch.no_grad():
         expected = model(images)[0].sigmoid().sort(descending=True).values
-    torch.testing.assert_close(torch.tensor([choice.probability for choice in first]), expected)
+    torch.testing.assert_close(torch.tensor([choice.probability for choice in first.top]), expected)
 
 
 def test_the_number_of_labels_is_checked() -> None:

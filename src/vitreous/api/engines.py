@@ -24,7 +24,7 @@ from vitreous.models.model import Program, check_finite, modes_restored
 from vitreous.results import Answer
 from vitreous.tasks.answerer import open_answerer
 from vitreous.tasks.task import module_of
-from vitreous.training.precision import computing, with_cast_weights
+from vitreous.training.precision import with_cast_weights
 
 
 class ModelEngine:
@@ -40,8 +40,10 @@ class ModelEngine:
 
     model: nn.Module
     answerer: Any  # what answers: the model, or an object that has it
+    working: Any = None  # the same in the precision that was decided
     labels: list[str] | None = None
     task_name = "features"
+    most = -1  # images that the precision was decided for
 
     def __init__(self, use: ModelUse) -> None:
         self.use, self.batching = use, use.computation()
@@ -58,11 +60,16 @@ class ModelEngine:
         raise NotImplementedError
 
     def begin(self, images: ImageDataset | None, folder: Path | None = None) -> None:
-        """Decide the precision of what comes, where it is "auto" by these images, and cast the weights once.
+        """Decide the precision of what comes, where it is "auto" by these images, and cast the weights, once:
+        another time only for more images, for which comparing two precisions may be worth it.
 
         Args:
             folder: for the answers of a task whose answers are files; they are answers to `images`.
         """
+        count = 0 if images is None else len(images)
+        if count <= self.most:
+            return
+        self.most = count
         self.precision = automatic_precision(
             self.answerer,
             images,
@@ -84,7 +91,8 @@ class ModelEngine:
         """Return what a function makes of the images of a batch, in evaluation mode and in the precision that
         was decided; the mode is restored."""
         module = module_of(self.working)
-        with modes_restored(module), torch.inference_mode(), computing(self.precision, self.device):
+        autocast = torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16")
+        with modes_restored(module), torch.inference_mode(), autocast:
             module.eval()
             return function(names, images)
 
@@ -117,15 +125,17 @@ class AnswerEngine(ModelEngine):
         self.about = self.task.answer_metadata(self.answerer)
 
     def begin(self, images: ImageDataset | None, folder: Path | None = None) -> None:
+        before = self.working
         super().begin(images)
+        if self.working is before and not self.task.info.answer_folder:
+            return
         options = dict(self.options)
         if folder is not None and images is not None:
             options |= {"out": folder, "names": [images.name(row) for row in range(len(images))]}
         with modes_restored(self.model):
             self.answer = self.task.answer_function(self.working, self.device, **options)
-            if self.task.info.gives_probabilities and not self.options:
-                self.classifier = ClassPredictor(self.working, self.device)
-                self.labels = self.classifier.labels
+        if isinstance(self.answer, ClassPredictor) and not options:
+            self.classifier, self.labels = self.answer, self.answer.labels
 
     def rows(self, images: ImageDataset) -> Iterator[ImageRows]:
         return self.task.image_rows(self.working, images, **self.batching)

@@ -38,58 +38,52 @@ class ClassPredictor:
         model: with a head. Where each class is a question of its own, as those of several labels are, the
             probabilities need not sum to one.
         device: where to compute.
+        top: labels that an answer names.
+        threshold: an answer names all labels with this probability or more as well; of each label its own,
+            0.5 where it has none.
 
     Raises:
-        InputError: the model has no head, or another number of labels than outputs.
+        InputError: the model has no head, or another number of labels than outputs; or a threshold is of
+            another label.
     """
 
-    def __init__(self, model: Runnable | AveragedViews, device: str | torch.device = "cpu") -> None:
+    def __init__(
+        self,
+        model: Runnable | AveragedViews,
+        device: str | torch.device = "cpu",
+        *,
+        top: int = 5,
+        threshold: int | float | Mapping[str, float] | None = None,
+    ) -> None:
         if isinstance(model, WithEncoder):
             raise InputError(
                 f"a {type(model).__name__} does not predict a class for an image: use vitreous.predict"
             )
         self.labels = output_labels(model)
         self.model = model.to(device).eval()
-        self.device = device
+        self.device, self.top = device, top
+        self.outputs = outputs_of(self.model)
+        self.threshold = None if threshold is None else self.least(threshold).to(device)
 
     @torch.inference_mode()
     def probabilities(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B classes"]:
         """Return the probability of each class of preprocessed images. Raises InputError: the model's outputs
         are not finite."""
         logits = check_finite(self.model(images.to(self.device)).float())
-        return as_probabilities(logits, outputs_of(self.model))
+        return as_probabilities(logits, self.outputs)
 
     def columns(self, images: Float[Tensor, "B C H W"]) -> dict[str, object]:
         """Return the most probable label of each preprocessed image, its probability, and those of all."""
         return label_columns(self.probabilities(images).cpu().numpy(), self.labels)
 
-    def choices(self, images: Float[Tensor, "B C H W"], *, top: int = 5) -> list[tuple[Choice, ...]]:
-        """Return the most probable labels of each preprocessed image, in descending order."""
-        return self.most_probable(self.probabilities(images), top)
-
     @torch.inference_mode()
-    def predict(
-        self,
-        paths: Sequence[str],
-        images: Float[Tensor, "B C H W"],
-        *,
-        top: int = 5,
-        threshold: int | float | Mapping[str, float] | None = None,
-    ) -> list[Prediction]:
-        """Return the prediction for each preprocessed image.
-
-        Args:
-            threshold: name all labels with this probability or more as well; of each label its own, 0.5 where
-                it has none.
-
-        Raises:
-            InputError: a threshold is of another label.
-        """
+    def __call__(self, paths: Sequence[str], images: Float[Tensor, "B C H W"]) -> list[Prediction]:
+        """Return the answer to each preprocessed image."""
         probabilities = self.probabilities(images)
-        choices = self.most_probable(probabilities, top)
-        if threshold is None:
+        choices = self.most_probable(probabilities, self.top)
+        if self.threshold is None:
             return [Prediction.of(path, top) for path, top in zip(paths, choices, strict=True)]
-        named = (probabilities >= self.least(threshold).to(probabilities.device)).tolist()
+        named = (probabilities >= self.threshold).tolist()
         found: list[Prediction] = []
         for path, best, row in zip(paths, choices, named, strict=True):
             found.append(Prediction.of(path, best, tuple(compress(self.labels, row))))

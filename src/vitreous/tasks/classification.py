@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -76,7 +75,6 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
         ),
         source="digits",
         compares=True,
-        gives_probabilities=True,
         options={
             "train": TRAINING | {"recipe", "batch_size auto"},
             "evaluate": READING | {"config", "tta", "real_labels"},
@@ -291,7 +289,7 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
         self, answerer: Classifier, device: torch.device, **options: Any
     ) -> Callable[[Sequence[str], Tensor], Iterable[Answer]]:
         """Return what names the `top` labels of each image, and with a `threshold` all that reach it."""
-        return partial(classifier.ClassPredictor(answerer, device).predict, **options)
+        return classifier.ClassPredictor(answerer, device, **options)
 
 
 def mirrored_by_data(

@@ -168,7 +168,6 @@ class TaskInfo:
         inspected: held-out examples that `vitreous inspect` shows where it is given none.
         answer_folder: where folders of answers are made, if answers are files.
         compares: whether candidates are compared where nothing says what to train.
-        gives_probabilities: whether an answer is a probability for each class.
         has_classes: whether its data have a class for each image, which probes need.
         no_answers: what to do with a model that answers nothing, as it is an encoder alone; "" for others.
         no_images: what to do with a model that has no answer to images.
@@ -188,7 +187,6 @@ class TaskInfo:
     inspected: int = 24
     answer_folder: str = ""
     compares: bool = False
-    gives_probabilities: bool = False
     has_classes: bool = True
     no_answers: str = ""
     no_images: str = "give another model"
