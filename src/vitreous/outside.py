@@ -240,6 +240,14 @@ def same_path(path: str | Path) -> Path | None:
     return None
 
 
+def existing_path(path: str | Path) -> str | Path:
+    """Return the path that is there, perhaps in another form of Unicode or without Windows' backslashes."""
+    text = str(path)
+    if (text.isascii() and "\\" not in text) or os.path.lexists(path):
+        return path
+    return same_path(path) or path
+
+
 @lru_cache(maxsize=64)
 def forms_in(folder: Path, changed: int) -> dict[str, str]:
     """Return the names in a folder, as it was changed last, by the form in which they are compared."""

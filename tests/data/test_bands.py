@@ -15,9 +15,9 @@ from vitreous.data.image_list import image_list
 from vitreous.data.image_samples import evaluation_loader
 from vitreous.data.packing import Packing, pack
 from vitreous.data.sources import open_data
-from vitreous.models.bands import measured_range, read_bands, to_bytes
+from vitreous.models.bands import measured_range, to_bytes
 from vitreous.models.model import build_model
-from vitreous.models.stored import BadImage, stored
+from vitreous.models.stored import BadImage, read_bands, stored
 from vitreous.training.initial_model import for_channels
 
 tifffile = pytest.importorskip("tifffile")

@@ -13,10 +13,10 @@ import vitreous as vt
 from vitreous.addons.text.task import absolute_sources
 from vitreous.api.data_source import data_source
 from vitreous.data.config import DataConfig
-from vitreous.data.files import read_file
 from vitreous.data.image_list import image_list
 from vitreous.data.sources import open_data
 from vitreous.evaluation.outputs import class_columns, class_labels
+from vitreous.models.stored import read_file
 from vitreous.outside import looks, same_name
 from vitreous.training.initial_model import absolute_source
 

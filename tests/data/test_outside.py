@@ -17,7 +17,7 @@ from PIL import Image
 import vitreous as vt
 from vitreous.cli.printing import print_json
 from vitreous.data.config import DataConfig
-from vitreous.data.files import file_digest, read_file
+from vitreous.data.files import file_digest
 from vitreous.data.image_list import ImageList, image_list, read_url
 from vitreous.data.image_samples import evaluation_loader
 from vitreous.data.sources import open_data
@@ -27,7 +27,7 @@ from vitreous.data.sources.remote import expanded
 from vitreous.data.sources.shard_index import members, read_label
 from vitreous.errors import InputError, check_free
 from vitreous.models.preprocessing import Preprocessing
-from vitreous.models.stored import BadImage, stored
+from vitreous.models.stored import BadImage, read_file, stored
 from vitreous.outside import finite_number, read_regular, whole_number
 
 QUICK = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

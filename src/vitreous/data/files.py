@@ -1,19 +1,20 @@
-"""Files of images: which there are, their bytes, and what tells one from another."""
+"""Files of images: which there are, how they begin, and what tells one from another."""
 
 from __future__ import annotations
 
 import hashlib
 import io
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
 from vitreous.errors import is_installed
-from vitreous.models.stored import BadImage
-from vitreous.outside import open_regular, read_regular, same_path
+from vitreous.models.stored import unreadable
+from vitreous.outside import existing_path, open_regular
 
 PLUGINS = {
     ".heic": "pillow_heif",
@@ -41,39 +42,26 @@ CHUNK = 4096  # bytes
 HEAD = 1 << 16  # bytes
 
 
-def read_file(path: str | Path) -> bytes:
-    """A file's bytes. Raises BadImage."""
+@contextmanager
+def opened_file(path: str | Path) -> Iterator[int]:
+    """Open a file, and yield its descriptor. Raises BadImage where it cannot be opened or read."""
     try:
-        return read_regular(existing(path))
-    except (OSError, ValueError) as error:  # of a name with a null character
-        raise BadImage(str(path), getattr(error, "strerror", None) or str(error)) from error
+        with open_regular(existing_path(path)) as file:
+            yield file.fileno()
+    except (OSError, ValueError) as error:
+        raise unreadable(path, error) from error
 
 
 def read_head(path: str | Path) -> bytes:
     """Return the first 64 KiB of a file, in which most formats say what they hold. Raises BadImage."""
-    try:
-        with open_regular(existing(path)) as file:
-            return os.pread(file.fileno(), HEAD, 0)
-    except (OSError, ValueError) as error:
-        raise BadImage(str(path), getattr(error, "strerror", None) or str(error)) from error
-
-
-def existing(path: str | Path) -> str | Path:
-    """Return the path that is there, perhaps in another form of Unicode or without Windows' backslashes."""
-    text = str(path)
-    if (text.isascii() and "\\" not in text) or os.path.lexists(path):
-        return path
-    return same_path(path) or path
+    with opened_file(path) as file:
+        return os.pread(file, HEAD, 0)
 
 
 def file_digest(path: str | Path) -> str:
     """Return the fingerprint of a file. Raises BadImage."""
-    try:
-        with open_regular(existing(path)) as file:
-            number = file.fileno()
-            return fingerprint(os.fstat(number).st_size, lambda place, count: os.pread(number, count, place))
-    except (OSError, ValueError) as error:
-        raise BadImage(str(path), getattr(error, "strerror", None) or str(error)) from error
+    with opened_file(path) as file:
+        return fingerprint(os.fstat(file).st_size, lambda place, count: os.pread(file, count, place))
 
 
 def fingerprint(size: int, read: Callable[[int, int], bytes]) -> str:

@@ -15,11 +15,11 @@ import numpy as np
 
 from vitreous.data.config import MANIFESTS, PATH_COLUMNS
 from vitreous.data.dataset import ImageDataset, one_class
-from vitreous.data.files import EXTENSIONS, UNREADABLE, read_file
+from vitreous.data.files import EXTENSIONS, UNREADABLE
 from vitreous.errors import InputError, Param, utf8_name
 from vitreous.languages.terminal import said
 from vitreous.models.bands import MOST
-from vitreous.models.stored import BadImage, ImageLike, in_memory, is_image
+from vitreous.models.stored import BadImage, ImageLike, in_memory, is_image, read_file
 from vitreous.outside import identity, is_url, is_visible_folder, local_path, scheme_of
 
 if TYPE_CHECKING:

@@ -27,38 +27,8 @@ SAMPLES, BITS, EXTRA, COLORS, ORIENTATION = 277, 258, 338, 262, 274  # tags of T
 LEAST, MOST_VALUE = 340, 341  # SMinSampleValue, SMaxSampleValue
 ALPHA = (1, 2)  # values of the tag ExtraSamples: associated (colors are multiplied by it), and not
 WHITE_IS_ZERO = 0  # a value of the tag PhotometricInterpretation
-MOST_PIXELS = 178_956_970
 NOT_NUMBERS = "its pixels are not all numbers (NaN or infinite)"
 Range = Sequence[tuple[float, float]]  # (low, high) of all bands together, or of each
-
-
-def read_bands(data: bytes, most_pixels: int = MOST_PIXELS) -> np.ndarray | None:
-    """Return the values (H, W, bands) of a file that Pillow does not keep whole; None for others. One of more
-    than `most_pixels` is refused before they are decoded.
-
-    Raises:
-        ValueError: the file is damaged, holds several images or too many bands; a sentence.
-        OSError: what reads it is not installed; a sentence.
-    """
-    if data.startswith(NPY):
-        return checked(read_npy(data))
-    if data.startswith(TIFF):
-        return checked(read_tiff(data, most_pixels)) if is_of_bands(data) else None
-    if (
-        data.startswith(PNG)
-        and len(data) > 26
-        and data[24] == 16
-        and data[25] == 2
-        and is_installed("imagecodecs")
-    ):
-        import imagecodecs
-
-        size = (int.from_bytes(data[16:20]), int.from_bytes(data[20:24]))
-        check_size(size, most_pixels)
-        return checked(imagecodecs.png_decode(data))
-    if data[128:132] == b"DICM":
-        return checked(read_dicom(data, most_pixels))
-    return None
 
 
 def check_size(shape: Sequence[int], most_pixels: int) -> None:
@@ -66,7 +36,7 @@ def check_size(shape: Sequence[int], most_pixels: int) -> None:
         raise ValueError(f"{' x '.join(map(str, shape))} values, more than an image can have")
 
 
-def checked(values: np.ndarray) -> np.ndarray:
+def checked_bands(values: np.ndarray) -> np.ndarray:
     """Return an array as (H, W, bands) of numbers. Raises ValueError: it is not an image."""
     if values.dtype.kind not in "buif":
         raise ValueError(f"it holds {values.dtype}, not pixel values")
@@ -116,7 +86,7 @@ def is_of_bands(data: bytes) -> bool:
     return max(bits) > 8 or not (samples == 3 or (samples in (2, 4) and transparent))
 
 
-def read_tiff(data: bytes, most_pixels: int = MOST_PIXELS) -> np.ndarray:
+def read_tiff(data: bytes, most_pixels: int) -> np.ndarray:
     """Return the bands of the first page of a TIFF file."""
     if not is_installed("tifffile"):
         raise OSError(f"an image of several bands or of more than 8 bits: {INSTALL}")
@@ -143,6 +113,15 @@ def read_tiff(data: bytes, most_pixels: int = MOST_PIXELS) -> np.ndarray:
     elif values.ndim == 3 and values.shape[2] in (2, 4) and extra[:1] and extra[0] in ALPHA:
         values = on_white(values, associated=extra[0] == ALPHA[0])
     return upright_values(values, int(tags.get(ORIENTATION, 1)))
+
+
+def read_deep_png(data: bytes, most_pixels: int) -> np.ndarray:
+    """Return the pixels of a PNG of 16-bit colors, which imagecodecs reads."""
+    import imagecodecs
+
+    check_size((int.from_bytes(data[16:20]), int.from_bytes(data[20:24])), most_pixels)
+    values: np.ndarray = imagecodecs.png_decode(data)
+    return values
 
 
 def positive_tiff(values: np.ndarray, tags: Mapping[int, Any]) -> np.ndarray:
@@ -196,7 +175,7 @@ def upright_values(values: np.ndarray, orientation: int) -> np.ndarray:
     return values
 
 
-def read_dicom(data: bytes, most_pixels: int = MOST_PIXELS) -> np.ndarray:
+def read_dicom(data: bytes, most_pixels: int) -> np.ndarray:
     """Return the pixels of a DICOM file in the unit that it says (as Hounsfield's), bright where they are
     shown bright; those of a palette, and of other color spaces, as colors. Raises ValueError: it has several
     frames or none."""

@@ -26,15 +26,22 @@ from vitreous.models.bands import (
     BITS,
     MOST,
     NOT_NUMBERS,
+    NPY,
     PNG,
+    TIFF,
     Range,
     beyond,
+    checked_bands,
+    is_of_bands,
     positive_tiff,
-    read_bands,
+    read_deep_png,
+    read_dicom,
+    read_npy,
+    read_tiff,
     to_bytes,
     upright_values,
 )
-from vitreous.outside import read_regular, whole_number
+from vitreous.outside import existing_path, read_regular, whole_number
 
 if TYPE_CHECKING:
     import torch
@@ -47,7 +54,8 @@ JPEG_START, JPEG_END = b"\xff\xd8\xff", b"\xff\xd9"
 APPLICATION_1, APPLICATION_2, SCAN = 0xE1, 0xE2, 0xDA
 FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
 SEQUENTIAL = (0xC0, 0xC1)  # frames that are not progressive
-COLOR_TYPE = 25  # the place in a PNG
+COLOR_TYPE = 25  # the place in a PNG, after the bits of a value
+DEEP_COLORS = b"\x10\x02"  # there: colors of 16 bits
 PROFILE = b"ICC_PROFILE\0"  # begins a segment, before the number of the part and of parts, a byte each
 
 # JPEG finds MPO, phones' pairs of images, itself.
@@ -81,6 +89,19 @@ class BadImage(Exception):
         self.name = utf8_name(name)
         super().__init__(f"{self.name}: {reason}")
         self.reason = reason
+
+
+def read_file(path: str | Path) -> bytes:
+    """Return the bytes of a file. Raises BadImage."""
+    try:
+        return read_regular(existing_path(path))
+    except (OSError, ValueError) as error:  # of a name with a null character
+        raise unreadable(path, error) from error
+
+
+def unreadable(path: str | Path, error: Exception) -> BadImage:
+    """Return what is said of a file that cannot be opened or read."""
+    return BadImage(str(path), getattr(error, "strerror", None) or str(error))
 
 
 def jpeg_segments(data: bytes) -> Iterator[tuple[int, int, int]]:
@@ -397,6 +418,26 @@ def of_content(content: Any, about: About, most_pixels: int, allow: Allow | None
     if allow is not None:  # some formats' readers decode all pixels to find the orientation
         allow((image.height, image.width), image.format)
     return of_pillow(image, about, content)
+
+
+def read_bands(data: bytes, most_pixels: int = MAX_PIXELS) -> np.ndarray | None:
+    """Return the values (H, W, bands) of a file that Pillow does not keep whole; None for others. One of more
+    than `most_pixels` is refused before they are decoded.
+
+    Raises:
+        ValueError: the file is damaged, holds several images or too many bands; a sentence.
+        OSError: what reads it is not installed; a sentence.
+    """
+    values: np.ndarray | None = None
+    if data.startswith(NPY):
+        values = read_npy(data)
+    elif data.startswith(TIFF):
+        values = read_tiff(data, most_pixels) if is_of_bands(data) else None
+    elif data.startswith(PNG) and data[COLOR_TYPE - 1 : COLOR_TYPE + 1] == DEEP_COLORS:
+        values = read_deep_png(data, most_pixels) if is_installed("imagecodecs") else None
+    elif data[128:132] == b"DICM":
+        values = read_dicom(data, most_pixels)
+    return None if values is None else checked_bands(values)
 
 
 def of_pillow(image: Image.Image, about: About, data: bytes | None = None) -> Stored:

@@ -24,7 +24,7 @@ from vitreous.addons.segmentation.masked import (
 )
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ClassTargets, DataSummary
-from vitreous.data.files import EXTENSIONS, file_digest, read_file
+from vitreous.data.files import EXTENSIONS, file_digest
 from vitreous.data.findings import Finding, finding
 from vitreous.data.held_out import PARTS, with_own_parts
 from vitreous.data.image_list import images_below
@@ -32,7 +32,7 @@ from vitreous.data.sources import summarize
 from vitreous.data.workers import in_threads
 from vitreous.errors import InputError
 from vitreous.models.preprocessing import Preprocessing
-from vitreous.models.stored import BadImage, Stored, is_gray, open_image, upright_size
+from vitreous.models.stored import BadImage, Stored, is_gray, open_image, read_file, upright_size
 from vitreous.outside import local_path
 
 LAYOUT = "put images into images/ and masks of the same names into masks/ (PNG, the value is the class)"

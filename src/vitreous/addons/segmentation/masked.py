@@ -18,14 +18,13 @@ from torch import Tensor
 from vitreous.addons.segmentation.model import MOST_CLASSES
 from vitreous.data.config import AugmentationConfig
 from vitreous.data.dataset import DataSummary, ImageDataset, Indices, Subset
-from vitreous.data.files import read_file
 from vitreous.data.image_augmentation import change_colors
 from vitreous.data.loading import Sample
 from vitreous.data.sampling import Rows
 from vitreous.data.transforms import random_crop
 from vitreous.errors import InputError
 from vitreous.models.preprocessing import Preprocessing, to_tensor
-from vitreous.models.stored import ImageLike, Stored, load_pixels, open_image
+from vitreous.models.stored import ImageLike, Stored, load_pixels, open_image, read_file
 from vitreous.outside import read_text
 
 Mask = UInt8[np.ndarray, "H W"]

@@ -28,14 +28,13 @@ from vitreous.data.files import (
     UNREADABLE,
     VIDEOS,
     file_digest,
-    read_file,
     read_head,
 )
 from vitreous.data.findings import Finding, finding
 from vitreous.data.held_out import part_called, split, with_own_parts
 from vitreous.data.workers import in_threads
 from vitreous.errors import InputError, cache_folder, check_utf8
-from vitreous.models.stored import FORMATS
+from vitreous.models.stored import FORMATS, read_file
 from vitreous.outside import SYSTEM, identity, is_visible_folder, same_name
 from vitreous.whole_files import whole
 

@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 
 from vitreous.data.config import DataConfig, HubForm, TargetKind
 from vitreous.data.dataset import ClassTargets, ImageDataset, Parts, Targets
-from vitreous.data.files import read_file
 from vitreous.data.held_out import PARTS, with_own_parts
 from vitreous.data.sampling import WINDOW
 from vitreous.data.sources.labels import (
@@ -33,7 +32,7 @@ from vitreous.data.sources.labels import (
     refuse_numbers,
 )
 from vitreous.errors import InputError, LazyModule, require_packages
-from vitreous.models.stored import BadImage
+from vitreous.models.stored import BadImage, read_file
 from vitreous.outside import local_path
 
 if TYPE_CHECKING:
