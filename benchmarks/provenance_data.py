@@ -22,8 +22,9 @@ from provenance_settings import inside
 
 from vitreous.data.config import RandomResizedCropConfig
 from vitreous.data.image_augmentation import change_colors
+from vitreous.data.loading import Sampler
 from vitreous.data.rand_augment import LISTS, Strength
-from vitreous.data.sampling import Sampler, repeated, shuffled
+from vitreous.data.sampling import repeated, shuffled
 from vitreous.data.transforms import crop_pixels, random_crop
 from vitreous.models.preprocessing import Preprocessing, to_tensor
 from vitreous.rng import numpy_generator

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from vitreous.data.sampling import WINDOW, BlockOrder, Permutation, Sampler, shuffled, shuffled_by_length
+from vitreous.data.loading import Sampler
+from vitreous.data.sampling import WINDOW, BlockOrder, Permutation, shuffled, shuffled_by_length
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 100, 4096, 4097, 100_003])

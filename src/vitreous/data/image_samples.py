@@ -23,8 +23,8 @@ from vitreous.data.config import AugmentationConfig, DataConfig
 from vitreous.data.dataset import ImageDataset, Indices
 from vitreous.data.image_augmentation import change_colors
 from vitreous.data.image_list import ImageRows
-from vitreous.data.loading import BadFiles, BatchLoader, DevicePrefetcher, Sample
-from vitreous.data.sampling import BlockOrder, Order, Rows, Sampler
+from vitreous.data.loading import BadFiles, BatchLoader, DevicePrefetcher, Rows, Sample, Sampler
+from vitreous.data.sampling import BlockOrder, Order
 from vitreous.data.transforms import (
     crop_encoded,
     crop_pixels,

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from vitreous.data.dataset import Indices
-from vitreous.data.sampling import Rows, Sampler
+from vitreous.data.sampling import Order
 from vitreous.data.workers import forked, in_order, in_worker, pool
 from vitreous.errors import InputError, Param
 from vitreous.models.stored import BadImage, Stored
@@ -126,6 +126,60 @@ class BadFiles:
             lines += [f"{name}\t{begin}{what}\n" for name, what in sorted(notes.items())]
         if lines:
             write_text(path, "".join(lines))
+
+
+class Rows(NamedTuple):
+    """One batch of all processes. mine: the part of it that belongs to this process."""
+
+    epoch: int
+    step: int
+    indices: Indices
+    copies: Indices
+    mine: slice
+
+
+class Sampler:
+    """The batches of each epoch, which all processes share; without a last one that is not full, but for
+    `exact`.
+
+    Args:
+        order: of the samples in an epoch, by the epoch's number; the same in every process.
+        count: samples in an epoch.
+        batch_size: rows of a whole batch, a multiple of `world_size`.
+        exact: for evaluation, in one process: every sample comes exactly once, and none is replaced.
+
+    Raises:
+        InputError: there are fewer samples than one batch needs.
+    """
+
+    def __init__(
+        self,
+        order: Callable[[int], Order],
+        count: int,
+        *,
+        batch_size: int,
+        rank: int = 0,
+        world_size: int = 1,
+        exact: bool = False,
+    ) -> None:
+        if count < batch_size and not exact:
+            raise InputError(
+                f"a batch of {batch_size} is more than the {count} training samples: set "
+                f"training.batch_size to at most {max(count // world_size, 1) * world_size}"
+            )
+        self.order, self.count, self.batch_size, self.exact = order, count, batch_size, exact
+        share = batch_size // world_size
+        self.mine = slice(rank * share, (rank + 1) * share)
+        self.steps_per_epoch = -(-count // batch_size) if exact else count // batch_size
+
+    def epoch(self, number: int, start: int = 0) -> Iterator[Rows]:
+        """Yield the batches of an epoch from step `start` on."""
+        order = self.order(number)
+        for step in range(start, self.steps_per_epoch):
+            rows = slice(step * self.batch_size, (step + 1) * self.batch_size)
+            indices = order.indices[rows]
+            copies = np.zeros_like(indices) if order.copies is None else order.copies[rows]
+            yield Rows(number, step, indices, copies, self.mine)
 
 
 class BatchLoader(Generic[BatchT]):

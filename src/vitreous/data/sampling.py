@@ -1,8 +1,7 @@
-"""In which order an epoch visits the samples, and which of a batch's rows are this process's."""
+"""In which order an epoch visits the samples."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -10,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitreous.data.dataset import Indices, Targets
-from vitreous.errors import InputError
 from vitreous.rng import mixed_bits, numpy_generator
 
 WINDOW = 16  # blocks whose images are mixed
@@ -33,60 +31,6 @@ class Order(NamedTuple):
 
     indices: Indices | Computed
     copies: Indices | None = None
-
-
-class Rows(NamedTuple):
-    """One batch of all processes. mine: the part of it that belongs to this process."""
-
-    epoch: int
-    step: int
-    indices: Indices
-    copies: Indices
-    mine: slice
-
-
-class Sampler:
-    """The batches of each epoch, which all processes share; without a last one that is not full, but for
-    `exact`.
-
-    Args:
-        order: of the samples in an epoch, by the epoch's number; the same in every process.
-        count: samples in an epoch.
-        batch_size: rows of a whole batch, a multiple of `world_size`.
-        exact: for evaluation, in one process: every sample comes exactly once, and none is replaced.
-
-    Raises:
-        InputError: there are fewer samples than one batch needs.
-    """
-
-    def __init__(
-        self,
-        order: Callable[[int], Order],
-        count: int,
-        *,
-        batch_size: int,
-        rank: int = 0,
-        world_size: int = 1,
-        exact: bool = False,
-    ) -> None:
-        if count < batch_size and not exact:
-            raise InputError(
-                f"a batch of {batch_size} is more than the {count} training samples: set "
-                f"training.batch_size to at most {max(count // world_size, 1) * world_size}"
-            )
-        self.order, self.count, self.batch_size, self.exact = order, count, batch_size, exact
-        share = batch_size // world_size
-        self.mine = slice(rank * share, (rank + 1) * share)
-        self.steps_per_epoch = -(-count // batch_size) if exact else count // batch_size
-
-    def epoch(self, number: int, start: int = 0) -> Iterator[Rows]:
-        """Yield the batches of an epoch from step `start` on."""
-        order = self.order(number)
-        for step in range(start, self.steps_per_epoch):
-            rows = slice(step * self.batch_size, (step + 1) * self.batch_size)
-            indices = order.indices[rows]
-            copies = np.zeros_like(indices) if order.copies is None else order.copies[rows]
-            yield Rows(number, step, indices, copies, self.mine)
 
 
 class Counted:

@@ -19,8 +19,7 @@ from vitreous.addons.segmentation.model import MOST_CLASSES
 from vitreous.data.config import AugmentationConfig
 from vitreous.data.dataset import DataSummary, ImageDataset, Indices, Subset
 from vitreous.data.image_augmentation import change_colors
-from vitreous.data.loading import Sample
-from vitreous.data.sampling import Rows
+from vitreous.data.loading import Rows, Sample
 from vitreous.data.transforms import random_crop
 from vitreous.errors import InputError
 from vitreous.models.preprocessing import Preprocessing, to_tensor

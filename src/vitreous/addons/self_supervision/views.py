@@ -16,8 +16,7 @@ from torch import Tensor
 from vitreous.data.config import ColorJitterConfig, RandomResizedCropConfig
 from vitreous.data.dataset import ImageDataset, Indices
 from vitreous.data.image_augmentation import jitter
-from vitreous.data.loading import Sample
-from vitreous.data.sampling import Rows
+from vitreous.data.loading import Rows, Sample
 from vitreous.data.transforms import random_crop
 from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import Config, Probability, setting

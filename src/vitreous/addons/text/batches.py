@@ -13,8 +13,8 @@ from torch import Tensor
 from vitreous.addons.text.text_pairs import Pair
 from vitreous.addons.text.tokenizer import END, PAD, START, Tokenizer
 from vitreous.data.dataset import Indices
-from vitreous.data.loading import BatchLoader
-from vitreous.data.sampling import Rows, Sampler, shuffled_by_length
+from vitreous.data.loading import BatchLoader, Rows, Sampler
+from vitreous.data.sampling import shuffled_by_length
 from vitreous.errors import InputError
 
 
