@@ -103,7 +103,7 @@ EQUIVALENT: Mapping[str, str] = {
     "training/objectives.py, RareClassLoss.__init__: self.shift = (known / known.sum()).log() if config.loss "
     "== 'logit-adjusted' else None -> self.shift = (known / known.mean()).log() if config.loss == "
     "'logit-adjusted' else None": "a softmax does not change with a number that is added to all logits",
-    "data/transforms.py, normalize: if pixels.device.type == 'cpu' and pixels.ndim == 4: "
+    "models/preprocessing.py, normalize: if pixels.device.type == 'cpu' and pixels.ndim == 4: "
     "-> if pixels.device.type == 'cpu' and pixels.ndim != 4:": "the same numbers, more slowly",
     "data/batch_augmentation.py, bicubic: return F.interpolate(torch.eye(4)[None, ..., None], (size, 1), "
     "mode='bicubic')[0, ..., 0].T.to(device) -> return F.interpolate(torch.eye(4)[None, ..., None], (size, "

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from vitreous.data import transforms
-from vitreous.data.transforms import Loops, evaluation_pixels, last_row, normalize, resample, rows_first
+from vitreous.data.transforms import Loops, evaluation_pixels, last_row, resample, rows_first
 from vitreous.models.preprocessing import Preprocessing, to_tensor
 from vitreous.models.stored import stored
 
@@ -165,14 +165,14 @@ def test_for_few_images_nothing_is_compiled(tmp_path):
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_normalizing_is_the_models_own_bit_for_bit(channels):
+def test_a_batch_is_normalized_as_each_of_its_images_is_bit_for_bit(channels):
     mean, std = (0.485, 0.456, 0.406)[:channels], (0.229, 0.224, 0.225)[:channels]
     preprocessing = Preprocessing(channels=channels, mean=mean, std=std)
     batch = torch.randint(0, 256, (30, channels, 224, 224), dtype=torch.uint8)
-    assert torch.equal(normalize(batch, *preprocessing.factor_and_shift()), preprocessing.normalize(batch))
-    assert torch.equal(
-        normalize(batch.mT, *preprocessing.factor_and_shift()), preprocessing.normalize(batch.mT)
-    )
+    (factor, shift), several = preprocessing.factor_and_shift(), preprocessing.normalize(batch)
+    assert torch.equal(several, batch * factor + shift)
+    assert torch.equal(several[0], preprocessing.normalize(batch[0]))
+    assert torch.equal(several.mT, preprocessing.normalize(batch.mT))
 
 
 @pytest.mark.slow

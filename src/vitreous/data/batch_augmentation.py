@@ -14,8 +14,7 @@ from torch.nn import functional as F
 
 from vitreous.data.config import AffineConfig, AugmentationConfig, MixConfig
 from vitreous.data.loading import BatchT
-from vitreous.data.transforms import normalize
-from vitreous.models.preprocessing import Preprocessing
+from vitreous.models.preprocessing import Preprocessing, normalize
 from vitreous.rng import numpy_generator, torch_generator
 
 AREA = (0.02, 1 / 3)  # of an erased rectangle, as a part of the image; torchvision's and timm's range
@@ -56,7 +55,7 @@ class BatchRandom:
 
 
 class BatchTransform(nn.Module):
-    """Turns a batch of bytes into what the model is trained on. Nothing but normalization, unless configured.
+    """Turns a batch of bytes into what the model is trained on: normalized and augmented.
     classes: of which targets become soft where images are mixed."""
 
     factor: Float[Tensor, "C 1 1"]
@@ -65,7 +64,7 @@ class BatchTransform(nn.Module):
     def __init__(
         self,
         preprocessing: Preprocessing,
-        augmentation: AugmentationConfig | None = None,
+        augmentation: AugmentationConfig,
         *,
         classes: int = 0,
         seed: int = 0,
@@ -81,21 +80,18 @@ class BatchTransform(nn.Module):
 
     def forward(self, batch: BatchT, epoch: int, step: int) -> BatchT:
         """Return a NamedTuple with `images` normalized and augmented, `masks` and `targets` changed alike."""
-        config = self.augmentation
         fields: dict[str, Any] = batch._asdict()  # type: ignore[attr-defined]
         images = fields["images"]
         if images.ndim == 5:  # several views of each, which have been changed one by one
             return type(batch)(*(self.views(each, epoch, step, place) for place, each in enumerate(batch)))
-        if config is None:
-            fields["images"] = normalize(images, self.factor, self.shift)
-        else:
-            self.augment(fields, config, self.random(epoch, step, len(images)))
-        if isinstance(masks := fields.get("masks"), Tensor):  # not those of evaluation, of many sizes
-            fields["masks"] = masks.long()
+        self.augment(fields, self.random(epoch, step, len(images)))
+        if "masks" in fields:
+            fields["masks"] = fields["masks"].long()
         return type(batch)(**fields)
 
-    def augment(self, fields: dict[str, Any], config: AugmentationConfig, random: BatchRandom) -> None:
+    def augment(self, fields: dict[str, Any], random: BatchRandom) -> None:
         """Normalize and augment the images of a batch in place, and change its masks and targets alike."""
+        config = self.augmentation
         for probability, side in zip(config.flip, (-1, -2), strict=True):
             if probability:
                 flipped = random.uniform(0.0, 1.0) < probability
@@ -120,7 +116,7 @@ class BatchTransform(nn.Module):
     ) -> Float[Tensor, "B V C h w"]:
         """Return views normalized, and moved as images are: each in its own way."""
         images = normalize(pixels, self.factor, self.shift)
-        if self.augmentation and self.augmentation.affine and pixels.shape[1]:
+        if self.augmentation.affine and pixels.shape[1]:
             random = self.random(epoch, step, len(pixels) * pixels.shape[1], place)
             moved = affine(images.flatten(0, 1), self.augmentation.affine, random)
             images = moved.view_as(images)

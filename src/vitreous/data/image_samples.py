@@ -137,7 +137,11 @@ def evaluation_loader(
     mine = rows[rows // batch_size % world_size == rank]
     sampler = Sampler(lambda epoch: Order(mine), len(mine), batch_size=batch_size, exact=True)
     loader = BatchLoader(sampler, reader.read, reader.collate, workers)
-    return DevicePrefetcher(loader, BatchTransform(preprocessing), device)
+
+    def normalized(batch: Any, epoch: int, step: int) -> Any:
+        return batch._replace(images=preprocessing.normalize(batch.images))
+
+    return DevicePrefetcher(loader, normalized, device)
 
 
 def image_rows(model: Any, images: ImageDataset, **options: Any) -> Iterator[ImageRows]:

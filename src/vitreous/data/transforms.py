@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 import PIL
 import torch
-from jaxtyping import Float, UInt8
+from jaxtyping import UInt8
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -288,19 +288,3 @@ def crop_pixels(
 def shorter_side(preprocessing: Preprocessing, factor: float) -> int:
     """Pixels that an image's shorter side needs to be `factor` times the model's size."""
     return math.ceil(factor * max(preprocessing.size))
-
-
-def normalize(
-    pixels: UInt8[Tensor, "*B C H W"], factor: Float[Tensor, "C 1 1"], shift: Float[Tensor, "C 1 1"]
-) -> Float[Tensor, "*B C H W"]:
-    """Return pixels x factor + shift, as `Preprocessing.normalize`.
-
-    Args:
-        factor, shift: `Preprocessing.factor_and_shift`, on the device of the pixels.
-    """
-    numbers = torch.empty(pixels.shape, device=pixels.device, dtype=torch.float32)
-    if pixels.device.type == "cpu" and pixels.ndim == 4:
-        for image, out in zip(pixels, numbers, strict=True):  # one by one they stay in a core's cache
-            out.copy_(image).mul_(factor).add_(shift)
-        return numbers
-    return torch.mul(pixels, factor, out=numbers).add_(shift)

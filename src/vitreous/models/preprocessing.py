@@ -154,9 +154,7 @@ class Preprocessing(ImagePreparation):
     def normalize(self, pixels: Real[torch.Tensor, "*B C H W"]) -> Float[torch.Tensor, "*B C H W"]:
         """Compute (pixel / 255 - mean) / std, channel by channel, of bytes or of numbers from 0 to 255; NaN
         where there is no pixel stays."""
-        factor, shift = (each.to(pixels.device) for each in self.factor_and_shift())
-        numbers = torch.empty(pixels.shape, device=pixels.device, dtype=torch.float32)
-        return torch.mul(pixels, factor, out=numbers).add_(shift)
+        return normalize(pixels, *(each.to(pixels.device) for each in self.factor_and_shift()))
 
     def factor_and_shift(self) -> tuple[Float[torch.Tensor, "C 1 1"], Float[torch.Tensor, "C 1 1"]]:
         """Return normalization as one product and one sum: pixel x factor + shift."""
@@ -194,6 +192,20 @@ class Preprocessing(ImagePreparation):
         if not pixels:
             raise InputError("there are no images: preprocessing takes one image, or a list of at least one")
         return self.normalize(self.batch(pixels))
+
+
+def normalize(
+    pixels: Real[torch.Tensor, "*B C H W"],
+    factor: Float[torch.Tensor, "C 1 1"],
+    shift: Float[torch.Tensor, "C 1 1"],
+) -> Float[torch.Tensor, "*B C H W"]:
+    """Return pixels x factor + shift, of `Preprocessing.factor_and_shift`, on the device of the pixels."""
+    numbers = torch.empty(pixels.shape, device=pixels.device, dtype=torch.float32)
+    if pixels.device.type == "cpu" and pixels.ndim == 4:
+        for image, out in zip(pixels, numbers, strict=True):  # one by one they stay in a core's cache
+            out.copy_(image).mul_(factor).add_(shift)
+        return numbers
+    return torch.mul(pixels, factor, out=numbers).add_(shift)
 
 
 def of_any_size(look: object) -> object:

@@ -372,7 +372,7 @@ def test_the_loader_cuts_views_from_the_decoded_original(original):
 
 def test_small_views_move_unlike_the_large_ones_of_any_seed():
     """A seed's small views and the next seed's large ones are not turned by the same numbers."""
-    transforms = [BatchTransform(Preprocessing(), seed=seed) for seed in (0, 1)]
+    transforms = [BatchTransform(Preprocessing(), AugmentationConfig(), seed=seed) for seed in (0, 1)]
     drawn = [each.random(2, 3, 4, place).uniform(0.0, 1.0) for each in transforms for place in (0, 1)]
     assert len({each.numpy().tobytes() for each in drawn}) == 4
     assert torch.equal(drawn[2], BatchRandom(1, 2, 3, size=4).uniform(0.0, 1.0))  # as ever
