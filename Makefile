@@ -35,11 +35,13 @@ demo: .venv/train
 # The shapes and types of the model's signatures are checked while its tests run; those of layers every night in all
 # tests (elsewhere beartype knows neither generic named tuples nor that an int is a float).
 CHECK_TYPES := --jaxtyping-packages=vitreous.layers,vitreous.models,vitreous.checkpoints,beartype.beartype
+# Their fast tests run with these checks and no second time without.
+TYPED := tests/layers tests/models tests/golden
 CHECK_LAYERS := --jaxtyping-packages=vitreous.layers,beartype.beartype
 
 test: .venv/dev lint
-	$(BIN)/python -m pytest -rs -n 2 --dist worksteal -m "not slow" --ignore=tests/layers --ignore=tests/golden
-	$(BIN)/python -m pytest -rs -n 2 --dist worksteal -m "not slow" $(CHECK_TYPES) tests/layers tests/models tests/golden
+	$(BIN)/python -m pytest -rs -n 2 --dist worksteal -m "not slow" $(addprefix --ignore=,$(TYPED))
+	$(BIN)/python -m pytest -rs -n 2 --dist worksteal -m "not slow" $(CHECK_TYPES) $(TYPED)
 
 # The tests of pages need a browser: `apt-get install chromium` (Debian), `.venv/bin/python -m playwright install
 # --with-deps chromium`, or CHROMIUM=/path/to/it. Ubuntu's package is a snap, which does not see files in /tmp.

@@ -33,7 +33,8 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -159,7 +160,7 @@ class Mutant(NamedTuple):
     line: int
     before: str
     after: str
-    text: str  # the whole file after it
+    text: Callable[[], str]  # makes the whole file after it, which takes long for one change of thousands
 
     @property
     def name(self) -> str:
@@ -249,8 +250,17 @@ def mutants_of(file: str, text: str) -> Iterator[Mutant]:
                 before, line = shown(at(body, statement)), at(body, statement).lineno
                 put(body, way, new)
                 after = shown(at(body, statement))
-                yield Mutant(file, function, line, before, after, ast.unparse(tree))
                 put(body, way, node)
+                yield Mutant(file, function, line, before, after, partial(text_with, tree, body, way, new))
+
+
+def text_with(tree: ast.AST, function: ast.AST, way: Sequence[tuple[str, int | None]], new: ast.AST) -> str:
+    """Return the text of a file with another node at the end of a way in a function of it."""
+    node = at(function, way)
+    put(function, way, new)
+    text = ast.unparse(tree)
+    put(function, way, node)
+    return text
 
 
 def at(node: Any, way: Sequence[tuple[str, int | None]]) -> Any:
@@ -286,7 +296,7 @@ def reported() -> Iterator[Mutant]:
         if text.count(before) != 1:
             sys.exit(f"{file} has {text.count(before)} times {before}: bring REPORTED up to date")
         line = text[: text.index(before)].count("\n") + 1
-        yield Mutant(file, "reported", line, before, after, text.replace(before, after))
+        yield Mutant(file, "reported", line, before, after, partial(text.replace, before, after))
 
 
 def drawn(count: int) -> list[Mutant]:
@@ -370,7 +380,7 @@ class Workplace:
         """Return the row of a change: which test noticed it, if one did."""
         path = self.source / "vitreous" / mutant.file
         before, began = path.read_bytes(), time.monotonic()
-        path.write_text(mutant.text, encoding="utf-8")
+        path.write_text(mutant.text(), encoding="utf-8")
         tested, noticed, by = CORE[mutant.file], False, ""
         for tests in (tested.near, tested.package):
             noticed, by = self.outcome(tests, mutant.function.split("."))

@@ -157,6 +157,7 @@ for words in (
 """
 
 
+@pytest.mark.slow
 def test_for_few_images_nothing_is_compiled(tmp_path):
     for label in ("a", "b"):
         (tmp_path / "photos" / label).mkdir(parents=True)

@@ -23,10 +23,10 @@ TINY = {"model.depth": 1, "model.width": 16, "model.mlp_dim": 16}
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> vt.Run:
+def run(folder: Path) -> vt.Run:
     """A run that was resumed to become longer."""
-    path = tmp_path_factory.mktemp("tracked") / "run"
-    vt.train("digits", epochs=1, settings=TINY, out=path, progress=False)
+    path = folder / "run"
+    vt.train(folder / "photos", init="none", epochs=1, settings=TINY, out=path, progress=False)
     return vt.Run(path).resume(epochs=2, progress=False)
 
 
