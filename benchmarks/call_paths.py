@@ -1,10 +1,11 @@
-"""How many files a reader has to open to follow two paths through vitreous: counted, not estimated.
+"""How many files a reader has to open to follow three paths through vitreous: counted, not estimated.
 
     python benchmarks/call_paths.py
 
 - train: from a folder of images to changed weights: opening the folder, and what is called from the end of
   one optimizer step to the end of the third one after it (progress is printed in between).
 - load: from a timm checkpoint folder to a model (`vt.load`).
+- predict: from images to the answers of a ViT that was loaded before (`vt.predict`).
 
 `sys.setprofile` records the file of every function of src/vitreous that is called, in all threads, after one
 pass has imported what the path needs.
@@ -123,10 +124,25 @@ def loading_path(folder: Path) -> CalledFiles:
     return called
 
 
+def answering_path(folder: Path) -> CalledFiles:
+    """What the second `vt.predict` calls with a model and images."""
+    import vitreous as vt
+
+    images, model = sorted(write_images(folder / "asked").rglob("*.png")), folder / "model"
+    vt.save(vt.create("ViT-Ti/16", num_classes=10, image_size=32), model)
+    vt.predict(model, images, device="cpu")  # imports, and the weights
+    called = CalledFiles()
+    with called.counting():
+        vt.predict(model, images, device="cpu")
+    return called
+
+
 def count_paths(paths: dict[str, Callable[[Path], CalledFiles]]) -> dict[str, dict[str, Any]]:
     with tempfile.TemporaryDirectory() as temporary:
         return {name: path(Path(temporary)).to_json() for name, path in paths.items()}
 
 
+PATHS = {"load": loading_path, "train": training_path, "predict": answering_path}
+
 if __name__ == "__main__":
-    print(json.dumps(count_paths({"load": loading_path, "train": training_path}), indent=1))
+    print(json.dumps(count_paths(PATHS), indent=1))

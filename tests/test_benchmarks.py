@@ -22,7 +22,7 @@ from vitreous.api.arguments import read_toml
 from vitreous.tasks import OBJECTIVES
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
-# The rest is imported by these; call_paths.py takes no options and is run by test_structure.py.
+# The rest is imported by these; call_paths.py takes no options.
 PROGRAMS = [path for path in sorted(FOLDER.glob("*.py")) if "ArgumentParser(" in path.read_text("utf-8")]
 
 
