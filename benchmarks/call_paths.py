@@ -142,7 +142,11 @@ def count_paths(paths: dict[str, Callable[[Path], CalledFiles]]) -> dict[str, di
         return {name: path(Path(temporary)).to_json() for name, path in paths.items()}
 
 
-PATHS = {"load": loading_path, "train": training_path, "predict": answering_path}
+PATHS: dict[str, Callable[[Path], CalledFiles]] = {
+    "load": loading_path,
+    "train": training_path,
+    "predict": answering_path,
+}
 
 if __name__ == "__main__":
     print(json.dumps(count_paths(PATHS), indent=1))

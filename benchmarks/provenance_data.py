@@ -293,8 +293,7 @@ def resizing_of_tensorflow() -> Iterator[Row]:
     for recipe in GOOGLE:
         crop = find_recipe(recipe).config.augmentation.random_resized_crop
         assert crop
-        how = {"antialias": crop.antialias, "truncate": crop.truncate}
-        ours = crop_pixels(source, whole, (100, 150), small, **how)
+        ours = crop_pixels(source, whole, (100, 150), small, crop)
         theirs = kept["bilinear/32x32"]
         if ORDERS.get(recipe) == "big_vision":  # get_resize casts to the bytes of its image; vit_jax does not
             theirs = theirs.astype(np.uint8)

@@ -14,7 +14,6 @@ import subprocess
 import sys
 import tarfile
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +24,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 import vitreous as vt
-from vitreous.api import answer_parts
 from vitreous.cli import run
-from vitreous.data.image_parts import image_parts
 from vitreous.models.vit import ViT
 
 pytest.importorskip("pyarrow")
@@ -84,7 +81,7 @@ def rows_of(folder: Path) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answer_parts, "image_parts", partial(image_parts, rows=4))
+    monkeypatch.setattr("vitreous.data.image_parts.ROWS", 4)
 
 
 @pytest.mark.parametrize(

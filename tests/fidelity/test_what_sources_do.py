@@ -107,7 +107,9 @@ def test_without_antialiasing_a_smaller_crop_is_sampled_bilinearly() -> None:
     stripes = torch.zeros(3, 64, 64, dtype=torch.uint8)
     stripes[:, :, ::4] = 255
     preprocessing = Preprocessing(size=(16, 16))
-    sampled = crop_pixels(stripes, (0, 0, 64, 64), (64, 64), preprocessing, antialias=False)
+    sampled = crop_pixels(
+        stripes, (0, 0, 64, 64), (64, 64), preprocessing, RandomResizedCropConfig(antialias=False)
+    )
     averaged = crop_pixels(stripes, (0, 0, 64, 64), (64, 64), preprocessing)
     assert sampled.float().std() == 0  # every sample lies between columns 1 and 2 of four, which are dark
     assert sampled.max() == 0

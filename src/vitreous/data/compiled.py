@@ -44,18 +44,18 @@ def rounded(total):
 
 @machine_code
 @no_type_check
-def add_lines(lines, start, first, weights, sums):
-    """Into `sums` (n,) the sum of the lines from `start` on, of n places from `first` on, and HALF. The first
-    line follows the last: those without weight may be anywhere."""
-    end, count = first + len(sums), len(lines)
-    one, two = lines[start % count, first:end], lines[(start + 1) % count, first:end]
-    three, four = lines[(start + 2) % count, first:end], lines[(start + 3) % count, first:end]
+def add_lines(lines, start, weights, sums):
+    """Into `sums` (n,) the sum of the lines (n,) from `start` on, and HALF. The first line follows the last:
+    those without weight may be anywhere."""
+    count = len(lines)
+    one, two = lines[start % count], lines[(start + 1) % count]
+    three, four = lines[(start + 2) % count], lines[(start + 3) % count]
     a, b, c, d = weights[0], weights[1], weights[2], weights[3]
     for x in range(len(sums)):
         here = a * np.int32(one[x]) + b * np.int32(two[x]) + c * np.int32(three[x]) + d * np.int32(four[x])
         sums[x] = here + HALF
     for tap in range(4, len(weights), 2):
-        one, two = lines[(start + tap) % count, first:end], lines[(start + tap + 1) % count, first:end]
+        one, two = lines[(start + tap) % count], lines[(start + tap + 1) % count]
         a, b = weights[tap], weights[tap + 1]
         for x in range(len(sums)):
             sums[x] += a * np.int32(one[x]) + b * np.int32(two[x])
@@ -84,13 +84,13 @@ def room(across):
 
 @machine_code
 @no_type_check
-def resize_columns(pixels, top, left, across, scratch, words):
-    """BLOCK rows of an image (H, W, 3) from (top, left) on, resized `across`: `words` (BLOCK, w), red + 2^8
+def resize_columns(pixels, top, across, scratch, words):
+    """BLOCK rows of an image (H, W, 3) from `top` on, resized `across`: `words` (BLOCK, w), red + 2^8
     green + 2^16 blue + something. Of a block on its side a column of the result is a weighted sum of whole
     lines, which a processor adds up many numbers at a time."""
     starts, weights, end = across
     transposed, sums, reduced = scratch
-    last, left, used = len(pixels) - 1, left + starts[0], end - starts[0]
+    last, left, used = len(pixels) - 1, starts[0], end - starts[0]
     flat = pixels.reshape(-1)
     for group in range(0, BLOCK, FEW):
         for x in range(used - 1):
@@ -122,9 +122,9 @@ def resize_columns(pixels, top, left, across, scratch, words):
 
 @machine_code
 @no_type_check
-def columns_first(pixels, top, left, down, across, out):
-    """Into `out` (3, h, w) an image (H, W, 3) from (top, left) on, resized by `down` and
-    `across` (`transforms.taps`). Columns are rounded to bytes before the rows are resized."""
+def columns_first(pixels, down, across, out):
+    """Into `out` (3, h, w) an image (H, W, 3), resized by `down` and `across` (`transforms.taps`). Columns
+    are rounded to bytes before the rows are resized."""
     starts, weights, end = down
     width, scratch = out.shape[2], room(across)
     words = np.empty((BLOCK, width), np.int32)
@@ -136,7 +136,7 @@ def columns_first(pixels, top, left, down, across, out):
     done = starts[0]
     for y in range(len(starts)):
         while done < min(starts[y] + weights.shape[1], end):
-            resize_columns(pixels, top + done, left, across, scratch, words)
+            resize_columns(pixels, done, across, scratch, words)
             for row in range(BLOCK):
                 line = lines[(done + row) % kept].reshape(3, width)
                 for x in range(width):
@@ -144,7 +144,7 @@ def columns_first(pixels, top, left, down, across, out):
                     line[1, x] = words[row, x] >> 8 & 255
                     line[2, x] = words[row, x] >> 16 & 255
             done += BLOCK
-        add_lines(lines, starts[y], 0, weights[y], sums)
+        add_lines(lines, starts[y], weights[y], sums)
         for c in range(3):
             for x in range(width):
                 out[c, y, x] = rounded(sums[c * width + x])

@@ -361,10 +361,10 @@ def folds_of(targets: Indices, groups: Indices | None = None, count: int = FOLDS
     return [pair for pair in found if len(np.unique(targets[pair[0]])) > 1]
 
 
-def folds_without_classes(groups: Indices, count: int = FOLDS) -> Folds:
+def folds_without_classes(groups: Indices) -> Folds:
     """Return folds of images without classes; those of one group are in one fold. None of a single group."""
     names, place = np.unique(groups, return_inverse=True)
-    parts = np.array_split(np.random.default_rng(0).permutation(len(names)), min(count, len(names)))
+    parts = np.array_split(np.random.default_rng(0).permutation(len(names)), min(FOLDS, len(names)))
     asked = [np.isin(place, part) for part in parts]
     return [(np.flatnonzero(~rows), np.flatnonzero(rows)) for rows in asked if not rows.all()]
 

@@ -54,12 +54,10 @@ class Piece(NamedTuple):
     open: Callable[[], ImageDataset]
 
 
-def image_parts(data: str | Path | Iterable[object], rows: int = ROWS) -> Iterator[ImagePart]:
+def image_parts(data: str | Path | Iterable[object]) -> Iterator[ImagePart]:
     """Yield the parts of DATA: one form or several of folders, globs, files, manifests, tar shards, Parquet
-    files, URLs, and the other sources that `vitreous.data.sources` opens.
-
-    Args:
-        rows: images of a part; a tar shard, and a row group of images, is one part.
+    files, URLs, and the other sources that `vitreous.data.sources` opens. A tar shard, and a row group of
+    images, is one part; of others `ROWS` images are.
 
     Raises:
         InputError: nothing is there, or something that is not a path.
@@ -71,8 +69,8 @@ def image_parts(data: str | Path | Iterable[object], rows: int = ROWS) -> Iterat
             "answers in a folder need names of images: give paths, URLs or DATA such as shards; is one of "
             "them empty because a variable is not set?"
         )
-    found = [entries(spec, rows) for spec in specs]  # before the first part: each is there
-    pieces = together(chain.from_iterable(found), rows)
+    found = [entries(spec) for spec in specs]  # before the first part: each is there
+    pieces = together(chain.from_iterable(found))
     first = next(pieces, None)
     if first is None:
         raise InputError(f"there are no images in {', '.join(specs)}"[:200])
@@ -86,13 +84,13 @@ def numbered(pieces: Iterable[Piece]) -> Iterator[ImagePart]:
         yield ImagePart(number, key, piece.open)
 
 
-def together(found: Iterable[str | Piece], rows: int) -> Iterator[Piece]:
+def together(found: Iterable[str | Piece]) -> Iterator[Piece]:
     """Yield pieces as they are, and paths many at a time."""
     paths: list[str] = []
     for entry in found:
         if isinstance(entry, str):
             paths.append(entry)
-        if paths and (len(paths) == rows or not isinstance(entry, str)):
+        if paths and (len(paths) == ROWS or not isinstance(entry, str)):
             yield of_paths(paths)
             paths = []
         if not isinstance(entry, str):
@@ -106,14 +104,14 @@ def of_paths(paths: Sequence[str]) -> Piece:
     return Piece("\n".join(paths), partial(ImageList, paths))
 
 
-def entries(spec: str, rows: int) -> Iterator[str | Piece]:
+def entries(spec: str) -> Iterator[str | Piece]:
     """Return the paths and the pieces of one form of DATA; none of a manifest without rows. Raises InputError
     where there is nothing."""
     kind, colon, rest = spec.partition(":")
     path = local_path(spec)
     if kind == "hf" and colon and not is_saved(Path(rest)):
         system, files = find_files(rest)
-        return chain.from_iterable(parquet_entries(system, file, rows) for file in sorted(files))
+        return chain.from_iterable(parquet_entries(system, file) for file in sorted(files))
     if Path(spec).suffix in NOT_IMAGES or is_url(spec):
         try:
             system, files = files_of(spec)
@@ -123,18 +121,18 @@ def entries(spec: str, rows: int) -> Iterator[str | Piece]:
             raise InputError(f"{spec} cannot be reached: {' '.join(str(error).split())}") from None
         if not files:
             raise InputError(f"there is no {spec}: {NO_SUCH}")
-        return chain.from_iterable(file_entries(system, file, rows) for file in files)
+        return chain.from_iterable(file_entries(system, file) for file in files)
     if path.is_dir():
         packed = [*sorted(path.glob("*.tar")), *sorted(path.glob("*.parquet"))]
         if packed:
             system, _ = file_system(str(path))
-            return chain.from_iterable(file_entries(system, str(file), rows) for file in packed)
+            return chain.from_iterable(file_entries(system, str(file)) for file in packed)
         found: Iterator[str] = map(str, images_below(path))
     elif files := matches(spec):
         found = iter(files)
     else:  # another source, or a sentence about what DATA can be
         source_parts(spec)
-        return source_pieces(spec, rows)
+        return source_pieces(spec)
     first = next(found, None)
     if first is None:
         raise InputError(f"{spec} is a folder without images")
@@ -159,13 +157,13 @@ def files_of(spec: str) -> tuple[AbstractFileSystem, list[str]]:
     return system, [file for file in found if Path(file).suffix.lower() in ends and "/." not in file]
 
 
-def file_entries(system: AbstractFileSystem, path: str, rows: int) -> Iterator[str | Piece]:
+def file_entries(system: AbstractFileSystem, path: str) -> Iterator[str | Piece]:
     """Yield what a file holds."""
     match Path(path).suffix:
         case ".tar":
             yield Piece(f"{path} {system.size(path)}", partial(TarImages, system, path))
         case ".parquet":
-            yield from parquet_entries(system, path, rows)
+            yield from parquet_entries(system, path)
         case ".csv" | ".tsv" | ".jsonl" as suffix:
             text, _ = decoded_text(system.cat_file(path), path)
             table = json_table(text, path) if suffix == ".jsonl" else text_table(text, path)
@@ -198,7 +196,7 @@ def address(system: AbstractFileSystem, path: str) -> str:
     return path if is_local(system) else str(system.unstrip_protocol(path))
 
 
-def parquet_entries(system: AbstractFileSystem, path: str, rows: int) -> Iterator[str | Piece]:
+def parquet_entries(system: AbstractFileSystem, path: str) -> Iterator[str | Piece]:
     """Yield the row groups of a Parquet file with images, or the paths of a manifest."""
     require_packages("pyarrow", extra="data", what=path)
     with system.open(path, "rb") as file:
@@ -214,7 +212,7 @@ def parquet_entries(system: AbstractFileSystem, path: str, rows: int) -> Iterato
                 images = partial(RowGroupImages, system, path, group, stored[0])
                 yield Piece(f"{path} {group} {count}", images)
         elif paths:
-            batches = opened.iter_batches(rows, columns=[paths])
+            batches = opened.iter_batches(ROWS, columns=[paths])
             listed = chain.from_iterable(batch.column(0).to_pylist() for batch in batches)
             yield from beside(system, path, listed)
         else:
@@ -280,11 +278,11 @@ def images_of_samples(found: Iterable[Member]) -> list[Member]:
     return [member for stem, own, member in images if own or stem not in samples]
 
 
-def source_pieces(spec: str, rows: int) -> Iterator[Piece]:
+def source_pieces(spec: str) -> Iterator[Piece]:
     """Yield the images of a source that is opened as a whole, many at a time."""
     for name, images in source_parts(spec).items():
-        for start in range(0, len(images), rows):
-            stop = min(start + rows, len(images))
+        for start in range(0, len(images), ROWS):
+            stop = min(start + ROWS, len(images))
             yield Piece(f"{spec} {name} {start} {stop}", partial(rows_of, spec, name, start, stop))
 
 

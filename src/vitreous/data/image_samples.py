@@ -70,7 +70,6 @@ def image_loader(
     config: DataConfig | None = None,
     device: str | torch.device = "cpu",
     reader: SampleReader | None = None,
-    bad: BadFiles | None = None,
 ) -> DevicePrefetcher[Any]:
     """Return shuffled, augmented batches of images with their targets, for training.
 
@@ -79,7 +78,6 @@ def image_loader(
         workers: threads, or processes, that decode; 0: the caller's.
         device: where batches are normalized and augmented.
         reader: makes batches of another kind than `Batch`.
-        bad: where what is wrong with images is recorded, if `reader` has recorded some already.
     """
     config = config or DataConfig()
     processes, count, total = (rank, world_size), len(images), batch_size * world_size
@@ -97,7 +95,7 @@ def image_loader(
         copies = augmentation.repeated_augmentation
         return sampling.repeated(found, copies, total) if copies > 1 else found
 
-    bad = BadFiles(allowed=config.read.bad_files) if bad is None else bad
+    bad = BadFiles(allowed=config.read.bad_files)
     reader = reader or training_reader(
         images, preprocessing, augmentation, config.read.in_memory, bad=bad, workers=workers
     )
@@ -267,17 +265,15 @@ class ImageReader:
             if self.crop is None or rng is None:
                 return sample
             size = sample.value.shape[1:]
-            box, crop = random_crop(size, self.crop, rng), self.crop
-            how = {"antialias": crop.antialias, "truncate": crop.truncate}
-            pixels = crop_pixels(sample.value, box, size, self.preprocessing, **how)
-            return sample._replace(value=pixels)
+            box = random_crop(size, self.crop, rng)
+            return sample._replace(value=crop_pixels(sample.value, box, size, self.preprocessing, self.crop))
 
         def at_size(encoded: Stored) -> UInt8[Tensor, "C H W"]:
             if self.crop is None or rng is None:
                 return evaluation_pixels(encoded, self.preprocessing)
-            box, crop = random_crop(encoded.size, self.crop, rng), self.crop
-            how = {"antialias": crop.antialias, "truncate": crop.truncate}
-            return crop_encoded(encoded, box, self.preprocessing, **how)
+            return crop_encoded(
+                encoded, random_crop(encoded.size, self.crop, rng), self.preprocessing, self.crop
+            )
 
         return self.decoded(index, at_size)
 

@@ -73,7 +73,6 @@ def resample(
     size: tuple[int, int],
     kernel: Kernel,
     *,
-    box: Box | None = None,
     window: Box | None = None,
     rows_first: bool = False,
 ) -> UInt8[Tensor, "3 h w"]:
@@ -81,23 +80,18 @@ def resample(
     channels last in memory.
 
     compiled: `Loops.load`.
-    box: the part of the image that is resized; all of it if None. Nothing outside is looked at.
     window: the part of the result that is computed; all of it if None.
     rows_first: which of the two are resized first and rounded to bytes.
     """
     if rows_first:  # the columns of the image on its side
-        box, window = (
-            box and (box[1], box[0], box[3], box[2]),
-            window and (window[1], window[0], window[3], window[2]),
-        )
-        return resample(compiled, pixels.mT, size[::-1], kernel, box=box, window=window).mT.contiguous()
-    top, left, height, width = box or (0, 0, pixels.shape[1], pixels.shape[2])
+        window = window and (window[1], window[0], window[3], window[2])
+        return resample(compiled, pixels.mT, size[::-1], kernel, window=window).mT.contiguous()
     first_row, first_column, rows, columns = window or (0, 0, *size)
-    down = taps(height, size[0], first_row, rows, kernel)
-    across = taps(width, size[1], first_column, columns, kernel)
+    down = taps(pixels.shape[1], size[0], first_row, rows, kernel)
+    across = taps(pixels.shape[2], size[1], first_column, columns, kernel)
     lying = pixels.permute(1, 2, 0).contiguous().numpy()
     out = torch.empty(3, rows, columns, dtype=torch.uint8)
-    compiled.columns_first(lying, top, left, down, across, out.numpy())
+    compiled.columns_first(lying, down, across, out.numpy())
     return out
 
 
@@ -234,26 +228,21 @@ def tensorflow_crop(
 
 
 SAMPLERS = {"log-uniform": log_uniform_crop, "tensorflow": tensorflow_crop}
+PLAIN_CROP = RandomResizedCropConfig()
 
 
 def crop_encoded(
-    encoded: Stored,
-    box: Box,
-    preprocessing: Preprocessing,
-    *,
-    antialias: bool = True,
-    truncate: bool = False,
+    encoded: Stored, box: Box, preprocessing: Preprocessing, config: RandomResizedCropConfig = PLAIN_CROP
 ) -> UInt8[Tensor, "C H W"]:
     """Return the box of an image at the model's size. A large JPEG is decoded no finer than that needs; whole
     without `antialias`, since decoding at a part of the size averages."""
-    (height, width), (top, _, h, w) = encoded.size, box
-    if not antialias:
+    (height, width), (top, _, h, w), (tall, wide) = encoded.size, box, preprocessing.size
+    if config.antialias:
+        least = (math.ceil(height * min(tall / h, 1)), math.ceil(width * min(wide / w, 1)))
+        pixels = encoded.rough(least, until=top + h)
+    else:
         pixels = encoded.pixels(until=top + h)
-        return crop_pixels(pixels, box, encoded.size, preprocessing, antialias=False, truncate=truncate)
-    tall, wide = preprocessing.size
-    least = (math.ceil(height * min(tall / h, 1)), math.ceil(width * min(wide / w, 1)))
-    pixels = encoded.rough(least, until=top + h)
-    return crop_pixels(pixels, box, encoded.size, preprocessing, truncate=truncate)
+    return crop_pixels(pixels, box, encoded.size, preprocessing, config)
 
 
 def crop_pixels(
@@ -261,28 +250,22 @@ def crop_pixels(
     box: Box,
     size: tuple[int, int],
     preprocessing: Preprocessing,
-    *,
-    antialias: bool = True,
-    truncate: bool = False,
+    config: RandomResizedCropConfig = PLAIN_CROP,
 ) -> UInt8[Tensor, "C h w"]:
     """Return the box, given in pixels of an image of `size`, cropped from perhaps smaller `pixels` and
-    resized: bilinear, or bicubic for any other interpolation; always bilinear without `antialias`.
-
-    Args:
-        truncate: cut off what is below a whole number, as TensorFlow's casts do, instead of rounding.
-    """
+    resized: bilinear, or bicubic for any other interpolation; always bilinear without `antialias`."""
     rows, columns = pixels.shape[1] / size[0], pixels.shape[2] / size[1]
     top, left, h, w = box
     first, last = round(top * rows), max(round((top + h) * rows), round(top * rows) + 1)
     start, end = round(left * columns), max(round((left + w) * columns), round(left * columns) + 1)
     # A part that lies together in memory is resized to the same bits in two thirds of the time.
     part = pixels[None, :, first:last, start:end].contiguous(memory_format=torch.channels_last)
-    bilinear = not antialias or preprocessing.interpolation == "bilinear"
-    kernel: Literal["bilinear", "bicubic"] = "bilinear" if bilinear else "bicubic"
-    if truncate:
-        resized = F.interpolate(part.float(), size=preprocessing.size, mode=kernel, antialias=antialias)[0]
-        return resized.clamp(0, 255).byte()
-    return F.interpolate(part, size=preprocessing.size, mode=kernel, antialias=antialias)[0]
+    bilinear = not config.antialias or preprocessing.interpolation == "bilinear"
+    kernel: Kernel = "bilinear" if bilinear else "bicubic"
+    if config.truncate:  # as TensorFlow's casts do; else rounded
+        part = part.float()
+    resized = F.interpolate(part, size=preprocessing.size, mode=kernel, antialias=config.antialias)[0]
+    return resized.clamp(0, 255).byte() if config.truncate else resized
 
 
 def shorter_side(preprocessing: Preprocessing, factor: float) -> int:

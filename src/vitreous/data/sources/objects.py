@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import chain
-from typing import Any, Protocol, TypeGuard, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -95,7 +95,7 @@ def read_objects(data: object, kind: TargetKind, classes: tuple[str, ...] | None
             raise InputError(
                 f"DATA has {len(images)} images and {len(labels)} labels: give one for each image"
             )
-    elif is_indexed(data):
+    elif isinstance(data, Indexed) and not isinstance(data, str | bytes):
         images = data
         pairs = kind != "unlabeled" or not len(data) or isinstance(data[0], list | tuple)
         labels = pair_labels(data) if pairs else [None] * len(data)
@@ -109,11 +109,6 @@ def read_objects(data: object, kind: TargetKind, classes: tuple[str, ...] | None
     read = partial(class_targets, labels, known, name)
     targets = classes_if_any(read, len(labels), kind, classes or ())
     return ObjectImages(images, targets, pairs=pairs, name=name)
-
-
-def is_indexed(data: object) -> TypeGuard[Indexed]:
-    """Return whether Python's indices and `len` work on an object, and it is not a text."""
-    return hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, str | bytes)
 
 
 def as_plain(value: object) -> Any:

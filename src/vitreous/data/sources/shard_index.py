@@ -93,14 +93,7 @@ class IndexedShard(NamedTuple):
     def labeled(self) -> IndexedShard:
         """Return the images that have a label."""
         rows = self.places >= 0
-        return IndexedShard(
-            self.blocks[rows],
-            self.sizes[rows],
-            self.names[rows],
-            self.hashes[rows],
-            self.places[rows],
-            self.labels,
-        )
+        return IndexedShard._make([*(column[rows] for column in self[:-1]), self.labels])
 
 
 def shard_index(
@@ -152,16 +145,10 @@ def build(shards: Sequence[Shard], number: Numbering, folder: Path, reading: Rea
         # From places among a shard's labels to places among all; -1, without a label, is the last entry.
         places = np.array([*map(labels.place, part.labels), -1], dtype=np.int64)
         parts.append(part._replace(places=places[part.places], labels=[]))
-    names = np.concatenate([part.names for part in parts])
-    targets = number(labels.different, np.concatenate([part.places for part in parts]))
-    index = ShardIndex(
-        ends=np.cumsum([len(part.names) for part in parts]),
-        blocks=np.concatenate([part.blocks for part in parts]),
-        sizes=np.concatenate([part.sizes for part in parts]),
-        names=names,
-        hashes=np.concatenate([part.hashes for part in parts]),
-        targets=targets,
-    )
+    columns = zip(*(part[:-1] for part in parts), strict=True)
+    blocks, sizes, names, hashes, found = map(np.concatenate, columns)
+    targets = number(labels.different, found)
+    index = ShardIndex(np.cumsum([len(part.names) for part in parts]), blocks, sizes, names, hashes, targets)
     if len(names) < LARGE:
         return index
     with suppress(OSError), whole(folder) as beside:  # a cache need not be written
