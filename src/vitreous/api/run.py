@@ -67,7 +67,6 @@ class Run(Result):
     """
 
     def __init__(self, path: str | Path, result: RunResult | None = None) -> None:
-
         self.path = Path(path)
         self.result = result
         self.config = open_run(self.path).config
@@ -83,7 +82,6 @@ class Run(Result):
     @cached_property
     def model(self) -> Any:
         """The trained model, in evaluation mode. Raises InputError where training has not finished."""
-
         from vitreous.checkpoints.loading import load
 
         return load(self.path)
@@ -91,7 +89,6 @@ class Run(Result):
     @property
     def metrics(self) -> list[Row]:
         """The rows of metrics.jsonl: step, epoch, loss, learning rate and what validation measured."""
-
         return open_run(self.path).metrics()
 
     @property
@@ -136,7 +133,6 @@ class Run(Result):
             InputError: the run has already trained as long, is of another task, or its data are gone.
             Interrupted: Ctrl-C or SIGTERM came, and the state is saved.
         """
-
         check_shard(shard)
         check_length(minutes=minutes, steps=steps, epochs=epochs)
         known = task_named(self.task).info.evaluation_options
@@ -145,41 +141,19 @@ class Run(Result):
                 why = nearest(name, sorted(known)) if known else "leave it out"
                 raise InputError(f"resume has no option {name!r}: {why}")
 
-        clock = Clock.of_call()
+        clock, wanted, compared = Clock.of_call(), command or self.config.command, has_compared(self.path)
+        changed: dict[str, Any] = {"data": None if data is None else str(data), "shard": shard}
+        lengths: dict[str, Any] = {"epochs": epochs, "steps": steps, "minutes": minutes}
 
         def start(place: Place) -> AnyPlan:
-            where = None if data is None else str(data)
-            expected: dict[str, Any] = {
-                "command": command or str(self.config.command),
-                "task": task,
-                "data": where,
-            }
-            compared = has_compared(self.path)
             if compared:
-                task_to_resume(self.path, expected["command"], task)
-                talk = say if progress and place.world.first else silent
-                begun = trials.resumed_trials(
-                    self.path,
-                    place,
-                    talk,
-                    data=where,
-                    length=length_of(epochs=epochs, steps=steps, minutes=minutes),
-                    shard=shard,
-                )
+                task_to_resume(self.path, wanted, task)
+                talk, length = say if progress and place.world.first else silent, length_of(**lengths)
+                begun = trials.resumed_trials(self.path, place, talk, length=length, **changed)
                 if begun is not None:
                     return begun
-            opened = resume_run(
-                self.path,
-                **expected,
-                world=place.world,
-                shard=shard,
-                epochs=None if epochs is None else float(epochs),
-                steps=steps,
-                minutes=minutes,
-            )
-            if compared:
-                opened = trials.with_kept_trials(opened, place)
-            return replace(opened, clock=clock)
+            plan = resume_run(self.path, command=wanted, task=task, world=place.world, **changed, **lengths)
+            return replace(trials.with_kept_trials(plan, place) if compared else plan, clock=clock)
 
         return train_in_processes(
             start,

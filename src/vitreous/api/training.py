@@ -115,22 +115,10 @@ class TrainRequest:
         for name, value in ((Param("init"), init), (Param("recipe"), options.get("recipe"))):
             if value in ("", TRY):
                 raise InputError(f"{name} is empty: is a variable not set? Name one, or leave it out")
-        return cls(
-            task,
-            source,
-            settings,
-            init=init,
-            recipe=options.get("recipe"),
-            out=None if out is None else Path(out),
-            offline=options.get("offline", False),
-            fit_memory=options.get("batch_size") == "auto",
-            dry_run=options.get("dry_run", False),
-            device=options.get("device", "auto"),
-            callbacks=options.get("callbacks", ()),
-            progress=options.get("progress", True),
-            language=options.get("language"),
-            evaluation=evaluation,
-        )
+        named = ("recipe", "offline", "dry_run", "device", "callbacks", "progress", "language")
+        given: dict[str, Any] = {name: options[name] for name in named if name in options}
+        given |= {"init": init, "out": None if out is None else Path(out), "evaluation": evaluation}
+        return cls(task, source, settings, fit_memory=options.get("batch_size") == "auto", **given)
 
     def is_open(self) -> bool:
         """Whether candidates are compared: nothing says what is to be trained, or a checkpoint is to be

@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int64, UInt8
 from numpy.typing import NDArray
-from PIL import Image
 from torch import Tensor
 
 from vitreous.data import sampling
@@ -168,24 +167,6 @@ def rows_of(
         elif name in bad.damaged:
             damaged[place] = bad.damaged[name]
     return ImageRows(names, prepared, failed, damaged)
-
-
-def decoded_rows(preprocessing: Preprocessing, images: ImageDataset, batch_size: int) -> Iterator[ImageRows]:
-    """Yield images upright and in the colors of a preprocessing, but at their own size, a list of PIL images
-    for each batch, in order."""
-    for start in range(0, len(images), batch_size):
-        rows, bad = range(start, min(start + batch_size, len(images))), BadFiles()
-        read: dict[int, Image.Image] = {}
-        for row in rows:
-            try:
-                opened = images.opened(row, preprocessing)
-                read[row] = opened.upright()
-            except BadImage as error:
-                bad.add(error)
-            else:
-                if opened.damage:
-                    bad.damaged[opened.name] = opened.damage
-        yield rows_of(images, rows, read, [*read.values()], bad)
 
 
 @runtime_checkable

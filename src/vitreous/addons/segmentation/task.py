@@ -32,14 +32,15 @@ from vitreous.addons.segmentation.model import SegmenterConfig
 from vitreous.data.config import AugmentationConfig, DataConfig, RandAugmentConfig
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.image_list import ImageRows
-from vitreous.data.image_samples import decoded_rows
+from vitreous.data.image_samples import rows_of
+from vitreous.data.loading import BadFiles, Sample
 from vitreous.deployment.classifier import output_labels
 from vitreous.errors import InputError, Param, check_free, writing_to
 from vitreous.languages.terminal import said
 from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import setting
 from vitreous.models.preprocessing import ImagePreparation, Preparation
-from vitreous.models.stored import upright
+from vitreous.models.stored import BadImage, upright
 from vitreous.results import percent
 from vitreous.tasks.images import OPENING, READING, TRAINING, ImageTask, measured
 from vitreous.tasks.recipe_choice import Choice, Reason, packaged_config
@@ -247,8 +248,21 @@ class Segmentation(ImageTask[SegmentationConfig, MaskSplits, nn.Module]):
         return {"classes": list(trained.data.train.classes)}
 
     def image_rows(self, answerer: Any, images: ImageDataset, **batching: Any) -> Iterator[ImageRows]:
+        """Yield images upright and in the colors of the model, but at their own size: a list of PIL images
+        for each batch."""
         model: Any = module_of(answerer)
-        return decoded_rows(model.preprocessing, images, batching["batch_size"])
+        for start in range(0, len(images), batching["batch_size"]):
+            rows, bad = range(start, min(start + batching["batch_size"], len(images))), BadFiles()
+            read: dict[int, Image.Image] = {}
+            for row in rows:
+                try:
+                    opened = images.opened(row, model.preprocessing)
+                    read[row] = opened.upright()
+                except BadImage as error:
+                    bad.add(error)
+                else:
+                    bad.note(Sample.of(None, opened))
+            yield rows_of(images, rows, read, [*read.values()], bad)
 
     def answer_function(
         self, answerer: Any, device: torch.device, **options: Any

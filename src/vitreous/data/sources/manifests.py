@@ -95,13 +95,11 @@ def open_manifest(
         labels: whether the column label holds classes, or numbers to predict, or need not be there.
         table: in the manifest, where it is read already; paths are relative to its folder.
     """
-    form = config.settings_of(ManifestForm)
-    time = config.split.time if isinstance(config.split, SplitByTime) else None
-    rows = read_manifest(path, config.group_by, time, form, labels, table)
+    rows = read_manifest(path, config, labels, table)
     if not rows.paths:
         raise InputError(f"{path} lists no image: write {COLUMNS}, one line for each image")
     targets: Targets
-    separator = form.label_separator
+    separator = config.settings_of(ManifestForm).label_separator
     if labels == "numbers":
         if separator != "|":
             raise InputError(
@@ -124,23 +122,12 @@ def open_manifest(
 
 
 def read_manifest(
-    path: Path,
-    group_by: str | None = None,
-    time: str | None = None,
-    form: ManifestForm | None = None,
-    labels: TargetKind = "classes",
-    table: Table | None = None,
+    path: Path, config: DataConfig, labels: TargetKind = "classes", table: Table | None = None
 ) -> ManifestRows:
-    """Return the columns of a manifest. Raises InputError: one that is needed is missing.
-
-    Args:
-        group_by, time: the columns with groups and times.
-        form: names the columns of the images and of their labels.
-        labels: what these are.
-        table: in the manifest, where it is read already.
-    """
-    table = table or read_table(path)
-    form = form or ManifestForm()
+    """Return the columns of a manifest. Raises InputError: one that is needed is missing. labels, table: as
+    of `open_manifest`."""
+    table, form, group_by = table or read_table(path), config.settings_of(ManifestForm), config.group_by
+    time = config.split.time if isinstance(config.split, SplitByTime) else None
     paths = path_column(table.header, str(path), form.path_column)
     others = [name for name in table.header if name.lower() not in (paths.lower(), "split")]
     others = [name for name in others if name.lower() not in (str(group_by).lower(), str(time).lower())]
