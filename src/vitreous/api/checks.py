@@ -13,7 +13,7 @@ from vitreous.api.data_source import data_source, is_frame
 from vitreous.api.options import CheckOptions, PackOptions
 from vitreous.data.checks import Action, actions, collect, data_findings, quarantined, report_of
 from vitreous.data.dataset import Splits
-from vitreous.data.examinations import DataReport, Diagnosis
+from vitreous.data.findings import DataReport, Diagnosis
 from vitreous.data.image_samples import pipeline
 from vitreous.data.packing import Packed, Packing, pack
 from vitreous.data.sources import open_data

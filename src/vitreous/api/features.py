@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -91,7 +90,6 @@ class Embeddings(Result):
     def save(self, path: str | Path) -> Path:
         """Write the features: .npz (arrays "features" and "paths") or .parquet (columns "path", "features").
         Raises InputError: another suffix, a file that exists or cannot be written, or pyarrow is missing."""
-
         path = Path(path)
         check_features_file(path)
         with (
@@ -138,7 +136,9 @@ def embed(model: ModelLike, images: object, **options: Unpack[EmbedOptions]) -> 
     predictor = predictor_for(model, "features", **asked)
     if out is not None and is_folder(out):
         found = answer_parts(predictor, images, out, progress=progress)
-        failed, damaged = failures(found.failed), failures(found.damaged)
+        failed, damaged = (
+            tuple(Failure(*each) for each in wrong.items()) for wrong in (found.failed, found.damaged)
+        )
         empty = np.empty((0, found.width), np.float32)
         return Embeddings(empty, (), failed, found.images, Path(out), damaged)
     if out is not None:
@@ -174,11 +174,6 @@ def features_of(predictor: Predictor, images: ImageList, progress: bool) -> Embe
     whole = np.full((len(names), values[0].shape[1]), np.nan, np.float32)
     whole[read] = np.concatenate(values)
     return Embeddings(whole, tuple(names), tuple(failed), len(names), damaged=tuple(damaged))
-
-
-def failures(reasons: Mapping[str, str]) -> tuple[Failure, ...]:
-    """Return images, and what is wrong with each."""
-    return tuple(Failure(*each) for each in reasons.items())
 
 
 @with_options(ProbeOptions)

@@ -22,7 +22,6 @@ from vitreous.training.options import with_options
 
 if TYPE_CHECKING:
     from vitreous.api import answer_parts
-    from vitreous.api.model_use import ModelUse
     from vitreous.results import Answer
     from vitreous.training import run as runs
 else:  # they import PyTorch, without which an exported file answers
@@ -74,7 +73,7 @@ def predict(model: ModelLike, images: object, **options: Unpack[PredictOptions])
         table = Path(out)
         check_answer_file(table)
     elif writes_files and isinstance(use.model, str | Path):  # those of a model in memory stay there
-        folder = answer_folder(use)
+        folder = runs.default_path(Path(use.model).name, root=Path(use.task.info.answer_folder))
     listed = image_list(images)
     opened = predictor.begin(listed, folder)
     failed: dict[str, str] = {}
@@ -95,8 +94,3 @@ def predict(model: ModelLike, images: object, **options: Unpack[PredictOptions])
         return Predictions(opened.task_name, (), failed, len(listed), opened.about, table, damaged)
     answers = list(counted())
     return Predictions(opened.task_name, answers, failed, len(listed), opened.about, None, damaged)
-
-
-def answer_folder(use: ModelUse) -> Path:
-    """Return a new folder for the answers of a task whose answers are files."""
-    return runs.default_path(Path(str(use.model)).name, root=Path(use.task.info.answer_folder))

@@ -17,7 +17,7 @@ from vitreous.languages import unreadable
 from vitreous.languages.terminal import said, word
 
 if TYPE_CHECKING:
-    from vitreous.data.examinations import DataReport
+    from vitreous.data.findings import DataReport
 
 
 def doctor(

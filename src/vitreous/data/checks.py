@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitreous.data.dataset import ClassTargets, ImageDataset, Splits, members_of_classes, named_parts
-from vitreous.data.examinations import DataReport
-from vitreous.data.findings import Finding, Severity, finding
+from vitreous.data.findings import DataReport, Finding, Severity, finding
 from vitreous.data.held_out import EXCLUDE, findings_of
 from vitreous.data.likeness import Likeness, Numbered, equal_groups, likeness_of
 from vitreous.data.survey import DataSurvey, survey_images

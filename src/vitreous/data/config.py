@@ -178,24 +178,9 @@ class DataConfig(Config):
         return self.split.seed if isinstance(self.split, SplitByName) else 0
 
     @property
-    def exclude(self) -> str | None:
-        """A CSV with the column path: images that are left out of every part."""
-        return self.split.exclude if self.split else None
-
-    @property
     def group_by(self) -> str | None:
         """What images are kept together by."""
         return self.split.group_by if isinstance(self.split, SplitByName) else None
-
-    @property
-    def recorded_file(self) -> Path | None:
-        """The split.csv whose parts the data get."""
-        return Path(self.recorded.file) if self.recorded and self.recorded.file else None
-
-    @property
-    def new_images(self) -> bool:
-        """Whether images that split.csv does not list are taken in."""
-        return bool(self.recorded and self.recorded.new_images)
 
 
 class RandomResizedCropConfig(Config):

@@ -84,8 +84,8 @@ def with_own_parts(
     Raises:
         InputError: a part is to be split off that the source has already.
     """
-    if config.exclude:
-        train, held_out = without_excluded(train, held_out, Path(config.exclude))
+    if config.split and config.split.exclude:
+        train, held_out = without_excluded(train, held_out, Path(config.split.exclude))
     own = {"train": train}
     named = {part_called(name): part for name, part in held_out.items()}
     if len(held_out) == 1:
@@ -116,9 +116,9 @@ def with_own_parts(
     starts = dict(zip(own, likeness.images.starts.tolist(), strict=False))
     own = {name: images.with_(likeness=likeness, start=starts[name]) for name, images in own.items()}
     train = own["train"]
-    if config.recorded_file:
-        new = partial(part_of_new, own, config) if config.new_images else None
-        return as_recorded(own, config.recorded_file, new)
+    if config.recorded and config.recorded.file:
+        new = partial(part_of_new, own, config) if config.recorded.new_images else None
+        return as_recorded(own, Path(config.recorded.file), new)
     test = own.get("test")
     if test is None:
         train, test = held_out_of(train, config.test_fraction, config, "test")

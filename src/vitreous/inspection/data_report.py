@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from vitreous.data.checks import Evidence
-from vitreous.data.examinations import DataReport
+from vitreous.data.findings import DataReport
 from vitreous.errors import utf8_name
 from vitreous.inspection.charts import FIRST, ONE_CHART, Chart, canvas, shortened
 from vitreous.inspection.images import Pixels

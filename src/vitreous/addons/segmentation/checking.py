@@ -26,8 +26,7 @@ from vitreous.addons.segmentation.model import MOST_CLASSES
 from vitreous.data.checks import image_findings
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ClassTargets, Indices, named_parts
-from vitreous.data.examinations import DataReport
-from vitreous.data.findings import Finding, finding
+from vitreous.data.findings import DataReport, Finding, finding
 from vitreous.data.loading import BadFiles
 from vitreous.data.survey import survey_images
 from vitreous.data.workers import in_threads
