@@ -18,15 +18,18 @@ import vitreous as vt
 from vitreous.addons.learn_page.page import config_of, encoded, tensors_of
 from vitreous.models.vit import ViT
 
+PROGRAMS = ("kernel.js", "stem.js", "vit.js", "train.js")
+WITHOUT_KERNEL = "Kernel.make = () => null;"  # as in a browser that has no WebAssembly, or no SIMD
 FOLDER = Path(vt.__file__).parent / "addons" / "learn_page"
 
 
 def run_node(program: str, data: Any = None) -> Any:
-    """What `program`, the body of a function of `data`, returns; it has what vit.js and train.js define."""
+    """What `program`, the body of a function of `data`, returns; it has what kernel.js, stem.js, vit.js and
+    train.js define."""
     node = shutil.which("node")
     if node is None:
         pytest.skip("no node: the programs of the page are tried in a browser alone")
-    source = "".join((FOLDER / name).read_text("utf-8") for name in ("stem.js", "vit.js", "train.js"))
+    source = "".join((FOLDER / name).read_text("utf-8") for name in PROGRAMS)
     source += f"""
     const data = JSON.parse(require("fs").readFileSync(0, "utf8"));
     process.stdout.write(JSON.stringify(((data) => {{ {program} }})(data)));

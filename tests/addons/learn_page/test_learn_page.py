@@ -419,6 +419,13 @@ def test_the_model_in_the_page_equals_pytorch(browser: Any, tmp_path: Path, vari
         )
 
 
+def test_the_policy_of_the_page_lets_it_compile_its_kernel(browser: Any, tmp_path: Path) -> None:
+    """Without that the page would answer all the same, by its loops in JavaScript, and later."""
+    page, _ = written(tmp_path, make_model())
+    with Visit(browser, page) as tab:
+        assert tab.evaluate("Kernel.make(1) !== null")
+
+
 @pytest.mark.parametrize("trained", [True, False])
 def test_the_first_screen_says_whether_the_model_has_learned(
     browser: Any, tmp_path: Path, trained: bool

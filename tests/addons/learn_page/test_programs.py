@@ -9,6 +9,7 @@ import pytest
 import torch
 from tests.addons.learn_page.programs import (
     TRAIN,
+    WITHOUT_KERNEL,
     as_data,
     as_numbers,
     parameters,
@@ -18,10 +19,12 @@ from tests.addons.learn_page.programs import (
 from tests.addons.learn_page.test_learn_page import CONVOLUTIONS, make_model
 
 import vitreous as vt
-from vitreous.addons.learn_page.page import DIGITS, practice_of
+from vitreous.addons.learn_page.page import DIGITS, in_8_bits, practice_of, tensors_of, weights_of
 from vitreous.data.config import DataConfig
 from vitreous.data.sources import open_data
 from vitreous.layers.embedding import from_patches, to_patches
+
+KERNELS = {"in WebAssembly": "", "in JavaScript alone": WITHOUT_KERNEL}
 
 
 @pytest.mark.parametrize(
@@ -32,7 +35,7 @@ from vitreous.layers.embedding import from_patches, to_patches
         {"stem": {"kind": "patch", "form": "linear"}, "image_size": (4, 6), "heads": 4},
     ],
 )
-@pytest.mark.parametrize("kernel", ["in WebAssembly", "in JavaScript alone"])
+@pytest.mark.parametrize("kernel", KERNELS)
 def test_gradients_and_adamw_equal_pytorch(fields: dict[str, Any], kernel: str) -> None:
     """Of every parameter, within 1e-5; then three steps of AdamW; also where a browser has no SIMD."""
     torch.manual_seed(0)
@@ -40,9 +43,8 @@ def test_gradients_and_adamw_equal_pytorch(fields: dict[str, Any], kernel: str) 
     images = torch.randn(7, model.config.channels, *model.config.image_size)
     labels = [0, 1, 2, 3, 4, 0, 1]
     options = {"betas": [0.9, 0.98], "eps": 1e-3, "decay": 0.05}
-    without = "Kernel.make = () => null;" if kernel == "in JavaScript alone" else ""
     found = run_node(
-        without + TRAIN,
+        KERNELS[kernel] + TRAIN,
         {
             **as_data(model),
             "images": [as_numbers(each) for each in images],
@@ -86,7 +88,7 @@ def test_only_the_models_that_it_can_train_are_trained() -> None:
 
 
 SHUFFLED = """
-  const model = new ViT(data.config, unpacked(data.index, decoded(data.weights)));
+  const model = modelOf(data);
   const image = tensor(decoded(data.image), ...data.shape);
   const run = (changes) => Array.from(model.run(image, changes).logits);
   const { order } = data;
@@ -138,7 +140,7 @@ def test_digits_of_the_page_are_those_of_the_data_set() -> None:
 
 
 HYBRID = """
-  const model = new ViT(data.config, unpacked(data.index, decoded(data.weights)));
+  const model = modelOf(data);
   const image = tensor(decoded(data.image), ...data.shape);
   const { patches, logits, maps } = model.run(image);
   return { patches: [...patches.data], logits: [...logits], maps: maps.map((map) => map.shape) };
@@ -155,7 +157,10 @@ HYBRID = """
         (64, 32, {"blocks": 16, "maps": "several", "projection": False}),
     ],
 )
-def test_a_trained_convolutional_stem_equals_pytorch(side: Any, patch: int, stem: dict[str, Any]) -> None:
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_trained_convolutional_stem_equals_pytorch(
+    side: Any, patch: int, stem: dict[str, Any], kernel: str
+) -> None:
     """With the weights of EfficientNet-Lite0, whose BatchNorm is folded; padding is larger at the end."""
     trained = vt.load("vitreous:photos").stem.backbone.state_dict()
     width = {} if stem.get("projection", True) else {"width": vt.load("vitreous:photos").config.width}
@@ -178,9 +183,32 @@ def test_a_trained_convolutional_stem_equals_pytorch(side: Any, patch: int, stem
     torch.manual_seed(0)
     image = torch.rand(1, 3, *model.config.image_size) * 2 - 1
     data = {**as_data(model), "image": as_numbers(image), "shape": list(image.shape[1:])}
-    found = run_node(HYBRID, data)
+    found = run_node(KERNELS[kernel] + HYBRID, data)
     with torch.inference_mode():
         patches, logits = model.stem(model.whole_patches(image)), model(image)
     np.testing.assert_allclose(found["patches"], patches.flatten(), rtol=0, atol=1e-4)
     np.testing.assert_allclose(found["logits"], logits[0], rtol=0, atol=1e-4)
     assert [each[0] for each in found["maps"]][:4] == [16, 24, 40, 112]
+
+
+EIGHT_BITS = """
+  const { tensors, kernel } = modelOf(data);
+  const found = Object.entries(tensors).map(([name, each]) => [name, [...each.data]]);
+  return [Boolean(kernel), Object.fromEntries(found)];
+"""
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_weights_in_8_bits_are_those_of_the_model(kernel: str) -> None:
+    """To the last bit, also of rows whose numbers are not a multiple of four, and of those in 16 bits."""
+    torch.manual_seed(2)
+    model = make_model(width=18, heads=3, head_dim=5, mlp_dim=13, patch_size=4).half().float()
+    in_8_bits(model)
+    tensors = dict(tensors_of(model))
+    data = {"config": as_data(model)["config"], "bits": 8, **weights_of(tensors, 8)}
+    in_kernel, found = run_node(KERNELS[kernel] + EIGHT_BITS, data)
+    assert in_kernel == (kernel == "in WebAssembly")
+    assert {name for name, *_ in data["compact"]} >= {"blocks.0.mlp.expand.weight", "head.weight"}
+    assert found.keys() == tensors.keys()
+    for name, expected in tensors.items():
+        np.testing.assert_array_equal(np.float32(found[name]), expected.detach().flatten(), err_msg=name)

@@ -43,7 +43,7 @@ const CHOICES = {
   depth: [1, 2, 3, 4, 6, 8, 12],
 };
 
-const trainedModel = new ViT(DATA.config, tensorsOf(DATA));
+const trainedModel = modelOf(DATA);
 const recorded = DATA.recorded?.map(({ index, numbers }) => {
   const tensors = unpacked(index, decoded(numbers, true)),
     count = tensors.lens.shape[0];

@@ -31,7 +31,7 @@ from vitreous.data.sources import open_data
 from vitreous.errors import InputError, Param
 from vitreous.extensions import CLASSES, outputs_of
 from vitreous.inspection.drawing import draw
-from vitreous.inspection.page import framed, templates_of
+from vitreous.inspection.page import POLICY, framed, templates_of
 from vitreous.inspection.runs.report import label_of
 from vitreous.languages import CURRENT, LANGUAGES, catalog, speaking, words
 from vitreous.layers.attention import Attention, attention_map
@@ -54,6 +54,8 @@ if TYPE_CHECKING:
 # and a hybrid on photographs (docs/make_photo_model.py).
 DIGITS, EMOJI, PHOTO = (Path(__file__).parent / name for name in ("digits", "emoji", "photo"))
 BUNDLED = {"digits": DIGITS, "emoji": EMOJI, "photo": PHOTO}
+# Of the page: it compiles kernel.wat, too. No other code is made from data.
+POLICY_WITH_KERNEL = POLICY.replace("script-src", "script-src 'wasm-unsafe-eval'")
 SITE = "https://vitreous.readthedocs.io"  # has the lessons that the story links to
 MOST_SAMPLES = 10  # images of the page
 MOST_RECORDED = 2  # of a page of recorded tensors
@@ -192,6 +194,7 @@ def write_learn_page(
         .render(
             language=CURRENT.get(),
             ask_browser=ask_browser,
+            policy=POLICY_WITH_KERNEL,
             data=data,
             words={each: catalog(each)["learn"] for each in LANGUAGES},
         )

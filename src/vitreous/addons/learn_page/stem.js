@@ -2,9 +2,8 @@
 //
 // A map has a row of channels for each of its cells, so that a 1x1 convolution is a matrix product and a depthwise one
 // runs along channels. All lists are made once: an image that is shown ten times a second makes none. Numbers are in
-// double precision, which JavaScript multiplies twice as fast as single.
-
-const TILE = 48; // cells that are read and written together, so that they stay in the processor's cache
+// double precision, which JavaScript multiplies twice as fast as single; what follows is for browsers where kernel.wat
+// does not run.
 
 // y = x W^T + b for each of `count` cells, two cells and four channels at a time, of which every map has a multiple; six:
 // whether ReLU6 follows.
@@ -103,60 +102,92 @@ function depthwise(x, [tall, wide], { weight, bias, kernel, stride, outputs: cha
   }
 }
 
+// The sizes of the first map, in cells, and of each unit: of the map that it reads, of the one that it makes; and how many
+// numbers the lists of a network have. side: of the image, in pixels.
+function planOf({ channels, stem }, side) {
+  const first = side.map((each) => Math.ceil(each / 2)),
+    inputs = 9 * channels;
+  let from = first,
+    width = 32,
+    most = 0,
+    numbers = first[0] * first[1] * (inputs + width);
+  const units = stem.shapes.map(([kernel, stride, expansion, outputs]) => {
+    const size = from.map((each) => Math.ceil(each / stride)),
+      hidden = width * expansion,
+      unit = { kernel, stride, from, size, hidden, expands: expansion > 1, adds: stride === 1 && width === outputs, channels: outputs };
+    most = Math.max(most, from[0] * from[1] * hidden);
+    numbers += size[0] * size[1] * (hidden + outputs);
+    [from, width] = [size, outputs];
+    return unit;
+  });
+  return { first, units, most, numbers: numbers + most };
+}
+
 class EfficientNetLite {
   // stem: its configuration, with the shape of each unit and the numbers of the maps that are taken.
-  // side: of the image, in pixels.
-  constructor({ channels, stem }, tensors, side) {
-    Object.assign(this, { channels, taken: stem.taken, image: side, kept: [] });
-    const list = (name) => new Float64Array(tensors[`stem.backbone.${name}`].data);
+  // side: of the image, in pixels. kernel: which has the tensors in its memory, or null.
+  constructor(config, tensors, side, kernel = null) {
+    const { channels, stem } = config,
+      { first, units, most } = planOf(config, side);
+    Object.assign(this, { channels, taken: stem.taken, image: side, kernel, kept: [] });
+    const list = (size) => kernel?.list(size, Float64Array) ?? new Float64Array(size);
+    const weights = (name) => {
+      const { data } = tensors[`stem.backbone.${name}`];
+      return kernel ? data : new Float64Array(data);
+    };
     const matrix = (name) => {
       const [outputs, inputs] = tensors[`stem.backbone.${name}.weight`].shape;
-      return { weight: list(`${name}.weight`), bias: list(`${name}.bias`), inputs, outputs };
+      return { weight: weights(`${name}.weight`), bias: weights(`${name}.bias`), inputs, outputs };
     };
     // The weights of a convolution with a row of output channels, or of input channels, for each tap.
-    const taps = (name, kernel, stride) => {
+    const taps = (name, kernelSize, stride) => {
       const { data, shape } = tensors[`stem.backbone.${name}.weight`],
         [outputs, inputs] = shape,
-        each = kernel * kernel,
-        weight = new Float64Array(data.length);
-      for (let o = 0; o < outputs; o++)
+        each = kernelSize * kernelSize,
+        weight = kernel?.list(data.length) ?? new Float64Array(data.length);
+      // The distance of two neighbors among outputs, inputs and taps in the list.
+      const [far, near, step] = inputs > 1 ? [each * inputs, 1, inputs] : [1, 0, outputs];
+      for (let o = 0, from = 0; o < outputs; o++)
         for (let i = 0; i < inputs; i++)
-          for (let tap = 0; tap < each; tap++)
-            weight[inputs > 1 ? (o * each + tap) * inputs + i : tap * outputs + o] = data[(o * inputs + i) * each + tap];
-      return { weight, bias: list(`${name}.bias`), kernel, stride, inputs: inputs * each, outputs };
+          for (let tap = 0, to = o * far + i * near; tap < each; tap++, to += step) weight[to] = data[from++];
+      return { weight, bias: weights(`${name}.bias`), kernel: kernelSize, stride, inputs: inputs * each, outputs };
     };
     this.root = taps("root", 3, 2);
-    let size = side.map((each) => Math.ceil(each / 2)),
-      most = 0;
-    this.rootSize = size;
-    this.columns = new Float64Array(size[0] * size[1] * this.root.inputs);
-    this.first = new Float64Array(size[0] * size[1] * this.root.outputs);
-    let width = this.root.outputs;
-    this.units = stem.shapes.map(([kernel, stride, expansion, outputs], n) => {
-      const name = `units.${n}`,
-        from = size,
-        hidden = width * expansion,
-        adds = stride === 1 && width === outputs;
-      size = size.map((each) => Math.ceil(each / stride));
-      most = Math.max(most, from[0] * from[1] * hidden);
-      width = outputs;
-      return {
-        expand: expansion > 1 ? matrix(`${name}.expand`) : null,
-        depthwise: taps(`${name}.depthwise`, kernel, stride),
-        contract: matrix(`${name}.contract`),
-        from,
-        size,
-        adds,
-        filtered: new Float64Array(size[0] * size[1] * hidden),
-        out: new Float64Array(size[0] * size[1] * outputs),
-        channels: outputs,
-      };
-    });
-    this.wide = new Float64Array(most);
+    this.rootSize = first;
+    this.columns = list(first[0] * first[1] * this.root.inputs);
+    this.first = list(first[0] * first[1] * this.root.outputs);
+    this.units = units.map((unit, n) => ({
+      ...unit,
+      expand: unit.expands ? matrix(`units.${n}.expand`) : null,
+      depthwise: taps(`units.${n}.depthwise`, unit.kernel, unit.stride),
+      contract: matrix(`units.${n}.contract`),
+      filtered: list(unit.size[0] * unit.size[1] * unit.hidden),
+      out: list(unit.size[0] * unit.size[1] * unit.channels),
+    }));
+    this.wide = list(most);
     if (tensors["stem.backbone.last.weight"]) {
+      const { size } = units.at(-1);
       this.last = matrix("last");
-      this.lastOut = new Float64Array(size[0] * size[1] * this.last.outputs);
+      this.lastOut = list(size[0] * size[1] * this.last.outputs);
     }
+  }
+
+  // Bytes of the lists of a network; last: outputs of its last convolution, 0 where it has none.
+  static bytes(config, side, last) {
+    const { numbers, units } = planOf(config, side),
+      [rows, columns] = units.at(-1).size;
+    return 8 * (numbers + rows * columns * last);
+  }
+
+  // A convolution of one pixel, of `count` cells, and one of each channel by itself; in the kernel where there is one.
+  pointwise(x, count, layer, y, six) {
+    if (this.kernel) this.kernel.product(x, count, layer, y, ...(six ? [0, 6] : []));
+    else pointwise(x, count, layer, y, six);
+  }
+
+  depthwise(x, size, layer, y) {
+    if (this.kernel) this.kernel.depthwise(x, size, layer, y);
+    else depthwise(x, size, layer, y);
   }
 
   // What becomes of an image (C, H, W): its cells as an image (C, h, w), and the last map of each size. Those of the last
@@ -189,20 +220,20 @@ class EfficientNetLite {
             for (let c = 0; c < this.channels; c++, at++)
               this.columns[at] = inside ? image.data[(c * tall + h) * wide + v] : 0;
           }
-    pointwise(this.columns, rows * columns, this.root, this.first, true);
+    this.pointwise(this.columns, rows * columns, this.root, this.first, true);
     const maps = [{ data: this.first, size: this.rootSize, channels: this.root.outputs }];
     for (const unit of this.units) {
       const input = maps.at(-1).data,
         cells = unit.from[0] * unit.from[1];
-      if (unit.expand) pointwise(input, cells, unit.expand, this.wide, true);
-      depthwise(unit.expand ? this.wide : input, unit.from, unit.depthwise, unit.filtered);
-      pointwise(unit.filtered, unit.size[0] * unit.size[1], unit.contract, unit.out, false);
+      if (unit.expand) this.pointwise(input, cells, unit.expand, this.wide, true);
+      this.depthwise(unit.expand ? this.wide : input, unit.from, unit.depthwise, unit.filtered);
+      this.pointwise(unit.filtered, unit.size[0] * unit.size[1], unit.contract, unit.out, false);
       if (unit.adds) for (let i = 0; i < unit.out.length; i++) unit.out[i] += input[i];
       maps.push({ data: unit.out, size: unit.size, channels: unit.channels });
     }
     if (this.last) {
       const { size, data } = maps.at(-1);
-      pointwise(data, size[0] * size[1], this.last, this.lastOut, true);
+      this.pointwise(data, size[0] * size[1], this.last, this.lastOut, true);
       maps.push({ data: this.lastOut, size, channels: this.last.outputs });
     }
     return maps;

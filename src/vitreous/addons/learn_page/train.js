@@ -170,45 +170,6 @@ function normalShare(x) {
   return x > 0 ? 1 - fit / 2 : fit / 2;
 }
 
-// --- Matrix products four numbers at a time, in WebAssembly: kernel.wat, compiled with wabt. -----------------------
-// Its arrays are in a memory of its own. Where a browser lacks SIMD, the loops in JavaScript compute the same.
-const KERNEL =
-  "AGFzbQEAAAABDAFgCH9/f39/f39/AAMCAQAFBAEAoAEHFwIGbWVtb3J5AgAKYWNjdW11bGF0ZQAACoQCAYECAgZ/BXtBACEI" +
-  "A0BBACEJA0AgBCAJaiENIAAhCyADIAlqIQwgDf0ABAAhDyAN/QAEECEQIA39AAQgIREgDf0ABDAhEiAGIQoDQCAL/QkCACEO" +
-  "IA8gDiAM/QAEAP3mAf3kASEPIBAgDiAM/QAEEP3mAf3kASEQIBEgDiAM/QAEIP3mAf3kASERIBIgDiAM/QAEMP3mAf3kASES" +
-  "IAsgAWohCyAMIAdqIQwgCkEBayEKIAoNAAsgDSAP/QsEACANIBD9CwQQIA0gEf0LBCAgDSAS/QsEMCAJQcAAaiEJIAkgB0kN" +
-  "AAsgACACaiEAIAQgB2ohBCAIQQFqIQggCCAFSQ0ACws=";
-
-class Kernel {
-  // One with room for `bytes`; null where the browser cannot run it.
-  static make(bytes) {
-    try {
-      const code = Uint8Array.from(atob(KERNEL), (letter) => letter.charCodeAt(0)),
-        { memory, accumulate } = new WebAssembly.Instance(new WebAssembly.Module(code)).exports;
-      memory.grow(Math.ceil(bytes / 65536));
-      return Object.assign(new Kernel(), { buffer: memory.buffer, accumulate, used: 16 });
-    } catch {
-      return null;
-    }
-  }
-
-  list(size) {
-    const made = new Float32Array(this.buffer, this.used, size);
-    this.used += 16 * Math.ceil(size / 4);
-    return made;
-  }
-
-  // Whether it can add to rows of `wide` numbers.
-  fits(wide, ...arrays) {
-    return wide % 16 === 0 && arrays.every((each) => each.buffer === this.buffer);
-  }
-
-  // C[m] += the sum over k of A[k ak + m am] B[k], where B and C have rows of `wide` numbers.
-  add(a, ak, am, b, c, rows, sums, wide) {
-    this.accumulate(a.byteOffset, 4 * ak, 4 * am, b.byteOffset, c.byteOffset, rows, sums, 4 * wide);
-  }
-}
-
 class Trainer {
   // tensors: the parameters by their names, as `ViT` takes them; they are changed in place. batch: images of a step.
   constructor(config, tensors, batch) {

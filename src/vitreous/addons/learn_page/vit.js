@@ -16,8 +16,25 @@ function row(matrix, index) {
   return matrix.data.subarray(index * width, (index + 1) * width);
 }
 
-// x W^T + b for each row of x; W is (out, in), as in torch.nn.Linear.
-function linear(x, weight, bias) {
+// The columns of a matrix from `first` on.
+function columnsOf(matrix, first, count) {
+  const [rows, width] = matrix.shape,
+    from = matrix.data,
+    out = zeros(rows, count);
+  for (let t = 0, to = 0; t < rows; t++) for (let d = 0; d < count; d++) out.data[to++] = from[t * width + first + d];
+  return out;
+}
+
+function transposed(matrix) {
+  const [rows, width] = matrix.shape,
+    from = matrix.data,
+    out = zeros(width, rows);
+  for (let d = 0, to = 0; d < width; d++) for (let t = 0; t < rows; t++) out.data[to++] = from[t * width + d];
+  return out;
+}
+
+// x W^T + b for each row of x, which is first multiplied by `scale`; W is (out, in), as in torch.nn.Linear.
+function linear(x, weight, bias, scale = 1) {
   const [rows, width] = x.shape,
     out = weight.shape[0],
     y = zeros(rows, out),
@@ -25,7 +42,7 @@ function linear(x, weight, bias) {
     factors = weight.data,
     offsets = bias?.data ?? new Float32Array(out);
   for (let t = 0; t < rows; t++) {
-    input.set(row(x, t));
+    for (let d = 0; d < width; d++) input[d] = scale * x.data[t * width + d];
     let e = 0;
     for (; e + 3 < out; e += 4) {
       // Four sums at a time, which read the input once, are twice as fast as one.
@@ -62,8 +79,8 @@ function linear(x, weight, bias) {
 function moments(values) {
   let mean = 0,
     variance = 0;
-  for (const value of values) mean += value / values.length;
-  for (const value of values) variance += (value - mean) ** 2 / values.length;
+  for (let i = 0; i < values.length; i++) mean += values[i] / values.length;
+  for (let i = 0; i < values.length; i++) variance += (values[i] - mean) ** 2 / values.length;
   return { mean, variance };
 }
 
@@ -156,9 +173,10 @@ const ACTIVATIONS = {
 };
 
 function softmax(values) {
-  const most = values.reduce((top, value) => Math.max(top, value), -Infinity),
-    powers = new Float64Array(values.length);
-  let sum = 0;
+  const powers = new Float64Array(values.length);
+  let most = -Infinity,
+    sum = 0;
+  for (let i = 0; i < powers.length; i++) most = Math.max(most, values[i]);
   for (let i = 0; i < powers.length; i++) sum += powers[i] = Math.exp(values[i] - most);
   const shares = new Float32Array(powers.length);
   for (let i = 0; i < shares.length; i++) shares[i] = powers[i] / sum;
@@ -172,13 +190,11 @@ function toPatches(image, [p, q]) {
     count = (height / p) * columns;
   const flat = zeros(count, p * q * channels);
   for (let n = 0, at = 0; n < count; n++) {
-    for (let i = 0; i < p; i++) {
-      for (let j = 0; j < q; j++) {
-        for (let c = 0; c < channels; c++, at++) {
-          const y = Math.floor(n / columns) * p + i,
-            x = (n % columns) * q + j;
-          flat.data[at] = image.data[(c * height + y) * width + x];
-        }
+    const top = Math.floor(n / columns) * p,
+      left = (n % columns) * q;
+    for (let y = top; y < top + p; y++) {
+      for (let x = left; x < left + q; x++) {
+        for (let c = 0; c < channels; c++) flat.data[at++] = image.data[(c * height + y) * width + x];
       }
     }
   }
@@ -190,10 +206,15 @@ function gridOf({ image_size, patch_size, edge }) {
   return image_size.map((side, i) => (edge === "drop" ? Math.floor : Math.ceil)(side / patch_size[i]));
 }
 
+// The pixels of a side that whole patches cover.
+function wholeSize(config) {
+  return gridOf(config).map((count, i) => count * config.patch_size[i]);
+}
+
 // The image padded with zeros, or cropped, to whole patches.
 function wholePatches(image, config) {
   const [channels, height, width] = image.shape,
-    [tall, wide] = gridOf(config).map((count, i) => count * config.patch_size[i]);
+    [tall, wide] = wholeSize(config);
   if (tall === height && wide === width) return image;
   const out = zeros(channels, tall, wide);
   for (let c = 0; c < channels; c++) {
@@ -260,8 +281,9 @@ function projectionMatrix(weight) {
 
 class ViT {
   // tensors: parameters and fixed tables by the names of the PyTorch model's state dict.
-  constructor(config, tensors) {
-    Object.assign(this, { config, tensors });
+  // kernel: the one that has them in its memory, or null.
+  constructor(config, tensors, kernel = null) {
+    Object.assign(this, { config, tensors, kernel });
     [this.rows, this.columns] = gridOf(config);
     this.count = this.rows * this.columns;
     this.prefix = Number(config.class_token) + config.registers;
@@ -269,17 +291,23 @@ class ViT {
     this.headDim = config.head_dim ?? config.width / config.heads;
     if (!tensors) return;
     if (config.stem.kind === "efficientnet-lite") {
-      const side = [this.rows, this.columns].map((count, i) => count * config.patch_size[i]);
-      this.network = new EfficientNetLite(config, tensors, side);
+      this.network = new EfficientNetLite(config, tensors, wholeSize(config), kernel);
     }
-    if (tensors["stem.projection.weight"])
-      this.projection = projectionMatrix(tensors["stem.projection.weight"]);
+    if (tensors["stem.projection.weight"]) {
+      const matrix = projectionMatrix(tensors["stem.projection.weight"]);
+      this.projection = kernel?.hold(matrix) ?? matrix;
+    }
+  }
+
+  // As the function of this name; in the kernel where there is one.
+  linear(x, weight, bias, scale) {
+    return this.kernel?.linear(x, weight, bias, scale) ?? linear(x, weight, bias, scale);
   }
 
   // The product with a weight matrix; a recorded model has the results for each of its images instead.
   apply(name, x) {
     if (this.recorded?.[name]) return this.recorded[name];
-    return linear(x, this.tensors[`${name}.weight`], this.tensors[`${name}.bias`]);
+    return this.linear(x, this.tensors[`${name}.weight`], this.tensors[`${name}.bias`]);
   }
 
   norm(name, x) {
@@ -305,8 +333,9 @@ class ViT {
       z = layer.z;
     }
     if (recorded) return Object.assign(trace, { lens: recorded.lens, logits: recorded.lens.at(-1) });
-    trace.lens = [trace.z0, ...trace.layers.map((layer) => layer.z)].map((each) => this.answer(each).logits);
-    return Object.assign(trace, this.answer(z));
+    const answers = [trace.z0, ...trace.layers.map((layer) => layer.z)].map((each) => this.answer(each));
+    trace.lens = answers.map(({ logits }) => logits);
+    return Object.assign(trace, answers.at(-1));
   }
 
   // Eq. 1: patches, projection, class token, positions.
@@ -320,7 +349,7 @@ class ViT {
       trace.maps = maps;
       trace.cells = toPatches(cells, each);
       trace.patches = this.projection
-        ? linear(trace.cells, this.projection, tensors["stem.projection.bias"])
+        ? this.linear(trace.cells, this.projection, tensors["stem.projection.bias"])
         : trace.cells;
     } else if (config.stem.kind === "convolution") {
       trace.maps = [];
@@ -333,11 +362,11 @@ class ViT {
         trace.maps.push(x);
       });
       trace.cells = toPatches(x, [1, 1]);
-      trace.patches = linear(trace.cells, this.projection, tensors["stem.projection.bias"]);
+      trace.patches = this.linear(trace.cells, this.projection, tensors["stem.projection.bias"]);
     } else {
       let flat = trace.flat;
       if (config.stem.norm_before) flat = trace.flatNormed = this.norm("stem.norm_before", flat);
-      trace.patches = linear(flat, this.projection, tensors["stem.projection.bias"]);
+      trace.patches = this.linear(flat, this.projection, tensors["stem.projection.bias"]);
       if (config.stem.norm_after) trace.patches = this.norm("stem.norm_after", trace.patches);
     }
     trace.tokens = zeros(this.length, width);
@@ -401,14 +430,7 @@ class ViT {
     layer.heads = [];
     layer.joined = zeros(length, inner);
     for (let k = 0; k < config.heads; k++) {
-      const [query, key, value] = [0, 1, 2].map((part) => {
-        const each = zeros(length, headDim);
-        for (let t = 0; t < length; t++) {
-          const from = t * 3 * inner + part * inner + k * headDim;
-          each.data.set(qkv.data.subarray(from, from + headDim), t * headDim);
-        }
-        return each;
-      });
+      const [query, key, value] = [0, 1, 2].map((part) => columnsOf(qkv, part * inner + k * headDim, headDim));
       const head = {
         query: this.positionedHead(query, l, "query", changes),
         key: this.positionedHead(key, l, "key", changes),
@@ -416,7 +438,8 @@ class ViT {
       };
       this.attend(head, this.tensors[`${name}.position.table`], changes);
       if (changes.without?.has(`${l}.${k}`)) head.output = zeros(length, headDim);
-      for (let t = 0; t < length; t++) layer.joined.data.set(row(head.output, t), t * inner + k * headDim);
+      for (let t = 0, from = 0; t < length; t++)
+        for (let e = 0, to = t * inner + k * headDim; e < headDim; e++) layer.joined.data[to++] = head.output.data[from++];
       layer.heads.push(head);
     }
     layer.msa = this.apply(`${name}.out`, layer.joined);
@@ -447,32 +470,21 @@ class ViT {
   attend(head, offsets, changes) {
     const { headDim, length } = this,
       scale = headDim ** -0.5;
-    head.logits = zeros(length, length);
-    for (let i = 0; i < length; i++) {
-      const query = row(head.query, i),
-        keys = head.key.data;
-      for (let j = 0; j < length; j++) {
-        const at = j * headDim;
-        let sum = 0;
-        for (let e = 0; e < headDim; e++) sum += query[e] * keys[at + e];
-        if (offsets && !changes.withoutPositions) {
+    head.logits = this.linear(head.query, head.key, null, scale);
+    if (offsets && !changes.withoutPositions) {
+      for (let i = 0; i < length; i++) {
+        const query = row(head.query, i);
+        for (let j = 0; j < length; j++) {
           const offset = row(offsets, i - j + length - 1);
+          let sum = 0;
           for (let e = 0; e < headDim; e++) sum += query[e] * offset[e];
+          head.logits.data[i * length + j] += sum * scale;
         }
-        head.logits.data[i * length + j] = sum * scale;
       }
     }
     head.weights = zeros(length, length);
-    head.output = zeros(length, headDim);
-    for (let i = 0; i < length; i++) {
-      const weights = softmax(row(head.logits, i));
-      head.weights.data.set(weights, i * length);
-      for (let e = 0; e < headDim; e++) {
-        let sum = 0;
-        for (let j = 0; j < length; j++) sum += weights[j] * head.value.data[j * headDim + e];
-        head.output.data[i * headDim + e] = sum;
-      }
-    }
+    for (let i = 0; i < length; i++) head.weights.data.set(softmax(row(head.logits, i)), i * length);
+    head.output = this.linear(head.weights, transposed(head.value));
   }
 
   // Eq. 4 and the head: from the tokens after a layer to class logits.
@@ -515,6 +527,7 @@ function fromHalf(bits) {
 }
 
 function bytesOf(text) {
+  if (Uint8Array.fromBase64) return Uint8Array.fromBase64(text).buffer;
   const letters = atob(text),
     bytes = new Uint8Array(letters.length);
   for (let i = 0; i < bytes.length; i++) bytes[i] = letters.charCodeAt(i);
@@ -523,33 +536,67 @@ function bytesOf(text) {
 
 function decoded(text, half) {
   const bytes = bytesOf(text);
-  return half ? Float32Array.from(new Uint16Array(bytes), fromHalf) : new Float32Array(bytes);
+  if (!half) return new Float32Array(bytes);
+  if (globalThis.Float16Array) return new Float32Array(new Float16Array(bytes));
+  return Float32Array.from(new Uint16Array(bytes), fromHalf);
 }
+
+const numbersOf = (shape) => shape.reduce((product, side) => product * side, 1);
 
 // index: [name, ...shape] of each tensor, in the order of the numbers.
 function unpacked(index, numbers) {
   const tensors = {};
   let at = 0;
   for (const [name, ...shape] of index) {
-    const size = shape.reduce((product, side) => product * side, 1);
-    tensors[name] = tensor(numbers.subarray(at, (at += size)), ...shape);
+    tensors[name] = tensor(numbers.subarray(at, (at += numbersOf(shape))), ...shape);
   }
   return tensors;
 }
 
-// All tensors of a page: those in 32 or 16 bits, and those in 8, a step for each of whose rows says how far levels are apart.
-function tensorsOf({ index, weights, bits = 32, compact = [], levels = "", steps = "" }) {
-  const tensors = unpacked(index, decoded(weights, bits < 32)),
-    whole = new Int8Array(bytesOf(levels)),
-    step = decoded(steps, false),
-    numbers = new Float32Array(whole.length);
+// Bytes of a kernel that has the tensors of a page in its memory, those in another order that a model makes of some, and
+// the largest of its products.
+function bytesOfKernel({ config, index, compact = [] }) {
+  const shapes = [...index, ...compact],
+    [rows, columns] = gridOf(config),
+    tokens = rows * columns + Number(config.class_token) + config.registers;
+  let numbers = 0,
+    widest = 0;
+  for (const [, first, ...rest] of shapes) {
+    numbers += first * numbersOf(rest);
+    widest = Math.max(widest, first + numbersOf(rest));
+  }
+  const last = shapes.find(([name]) => name === "stem.backbone.last.weight")?.[1] ?? 0,
+    network = config.stem.kind === "efficientnet-lite" ? EfficientNetLite.bytes(config, wholeSize(config), last) : 0;
+  return 2 * 4 * numbers + network + 8 * tokens * widest + 32 * shapes.length + 65536;
+}
+
+// The model of a page: its tensors in 32 or 16 bits, and those in 8, a step for each of whose rows says how far levels are
+// apart; in the memory of a kernel where the browser can run one.
+function modelOf(data) {
+  const { config, index, weights, bits = 32, compact = [], levels = "", steps = "" } = data,
+    kernel = Kernel.make(bytesOfKernel(data)),
+    list = (size) => kernel?.list(size) ?? new Float32Array(size),
+    numbers = decoded(weights, bits < 32),
+    whole = list(numbers.length);
+  whole.set(numbers);
+  const tensors = unpacked(index, whole);
+  if (compact.length) Object.assign(tensors, unpacked(compact, scaled(compact, levels, steps, kernel)));
+  return new ViT(config, tensors, kernel);
+}
+
+// Levels in 8 bits times the steps of their rows.
+function scaled(compact, levels, steps, kernel) {
+  const whole = new Int8Array(bytesOf(levels)),
+    step = decoded(steps, false);
+  if (kernel) return kernel.scaled(compact, whole, step);
+  const numbers = new Float32Array(whole.length);
   let at = 0,
     row = 0;
   for (const [, rows, ...sides] of compact) {
-    const each = sides.reduce((product, side) => product * side, 1);
+    const each = numbersOf(sides);
     for (let r = 0; r < rows; r++, row++) for (let i = 0; i < each; i++, at++) numbers[at] = whole[at] * step[row];
   }
-  return Object.assign(tensors, unpacked(compact, numbers));
+  return numbers;
 }
 
 // Uniform numbers in 0 ... 1, the same for the same seed (mulberry32).
