@@ -50,15 +50,17 @@ const recorded = DATA.recorded?.map(({ index, numbers }) => {
   return { ...tensors, lens: Array.from({ length: count }, (_, l) => row(tensors.lens, l)) };
 });
 const samples = DATA.samples.map((each) => sampleCanvas(each, DATA.config.image_size, DATA.config.channels));
-// What people look at has more pixels than what the model sees; it is decoded after the first drawing.
-for (const [i, { fine }] of DATA.samples.entries()) {
-  if (!fine) continue;
-  const image = new Image();
-  image.onload = () => {
-    samples[i].fine = image;
-    if (state.source === samples[i]) update({});
-  };
-  image.src = `data:image/jpeg;base64,${fine}`;
+// What people look at has more pixels than what the model sees.
+function loadFineSamples() {
+  for (const [i, { fine }] of DATA.samples.entries()) {
+    if (!fine) continue;
+    const image = new Image();
+    image.onload = () => {
+      samples[i].fine = image;
+      if (state.source === samples[i]) update({});
+    };
+    image.src = `data:image/jpeg;base64,${fine}`;
+  }
 }
 
 const state = {
@@ -290,8 +292,11 @@ function changesNow() {
 }
 
 function run(canvas, changes, sample = state.sample) {
-  const record = trained() && recorded ? recorded[sample] : null;
-  return model.run(normalized(pixelsOf(canvas, model.config)), changes, record);
+  const record = trained() && recorded ? recorded[sample] : null,
+    before = performance.now(),
+    found = model.run(normalized(pixelsOf(canvas, model.config)), changes, record);
+  millis = Math.min(millis, performance.now() - before);
+  return found;
 }
 
 // The largest change of a probability that shuffling makes to the model without positions.
@@ -300,15 +305,14 @@ function changeByShuffling() {
   return probabilities(trace.logits).reduce((most, p, k) => Math.max(most, Math.abs(p - ordered[k])), 0);
 }
 
-function compute() {
+// known: what is already computed of the shown image, if nothing is changed in it and in the model.
+function compute(known = null) {
   if (model.shapesOnly) {
     trace = unchanged = null;
     return;
   }
-  const before = performance.now(),
-    changed = state.withoutPositions || state.shuffled || state.without.size || state.covered.size;
-  trace = run(state.source, changesNow());
-  millis = Math.min(millis, performance.now() - before);
+  const changed = state.withoutPositions || state.shuffled || state.without.size || state.covered.size;
+  trace = (!changed && known) || run(state.source, changesNow());
   unchanged = changed ? run(state.source, {}) : null;
 }
 
@@ -543,9 +547,12 @@ function draw() {
   drawStage(c);
   drawStory(c);
   drawTraining(c);
-  drawDock(c);
+  drawWords(c.words);
   byId("how").hidden = byId("path").hidden = !state.how;
-  if (state.how) drawPanels(c);
+  if (state.how) {
+    drawDock(c);
+    drawPanels(c);
+  }
   if (state.scroll) byId(state.scroll)?.scrollIntoView();
   state.scroll = null;
   writeAddress();
@@ -631,10 +638,21 @@ function follow() {
   }
 }
 
-function drawDock(c) {
-  const w = c.words;
+// What stands on the page in every state.
+function drawWords(w) {
   for (const each of document.querySelectorAll("[data-t]")) each.textContent = w[each.dataset.t];
   document.title = w[recorded ? "page_title_recorded" : pad.enabled ? "page_title" : "page_title_image"];
+  byId("theme").textContent = w[`theme_${state.theme}`];
+  byId("theme").setAttribute("aria-label", `${w.theme}: ${w[`theme_${state.theme}`]}`);
+  byId("languages").setAttribute("role", "group");
+  byId("languages").setAttribute("aria-label", w.languages);
+  for (const button of document.querySelectorAll("[data-language]"))
+    button.setAttribute("aria-pressed", String(button.dataset.language === state.language));
+}
+
+// What is beside the panels.
+function drawDock(c) {
+  const w = c.words;
   const about = c.t(model.shapesOnly ? "about_shapes" : "about_untrained", {
     parameters: parametersOf(c).toLocaleString("en"),
   });
@@ -648,14 +666,9 @@ function drawDock(c) {
     filled(w.made, { version: DATA.version }) +
     (DATA.facts?.credit ? ` ${filled(w.credit, { source: DATA.facts.credit })}` : "") +
     (DATA.bits < 32 ? ` ${filled(w.rounding, { bits: DATA.bits, change: smallNumber(DATA.rounding) })}` : "");
-  byId("theme").textContent = w[`theme_${state.theme}`];
-  byId("theme").setAttribute("aria-label", `${w.theme}: ${w[`theme_${state.theme}`]}`);
-  byId("languages").setAttribute("role", "group");
-  byId("languages").setAttribute("aria-label", w.languages);
-  for (const button of document.querySelectorAll("[data-language]"))
-    button.setAttribute("aria-pressed", String(button.dataset.language === state.language));
   byId("pad").setAttribute("aria-label", pad.enabled ? w.pad : w.image);
   byId("hint").textContent = pad.enabled ? w.hint_draw : recorded ? w.hint_recorded : w.hint_drop;
+  if (!byId("samples").children.length) byId("samples").append(...sampleButtons());
   for (const [i, button] of [...byId("samples").children].entries()) {
     button.setAttribute("aria-pressed", String(i === state.sample));
     button.setAttribute("aria-label", filled(w.sample, { label: named(DATA.samples[i].label) }));
@@ -957,6 +970,14 @@ function showOnPads(canvas) {
   for (const each of pads) each.show(canvas);
 }
 
+function sampleButtons() {
+  return samples.map((canvas, i) => {
+    const copy = canvasOf(canvas.width, canvas.height, (pen) => pen.drawImage(canvas, 0, 0));
+    if (DATA.samples[i].fine) copy.style.imageRendering = "auto";
+    return element("button", { type: "button", onclick: () => useSample(i) }, copy);
+  });
+}
+
 for (const prefix of ["", "stage-"]) {
   byId(`${prefix}clear`).hidden = !pad.enabled;
   byId(`${prefix}open`).hidden = Boolean(recorded);
@@ -965,14 +986,8 @@ for (const prefix of ["", "stage-"]) {
     useCanvas(pad.reduced());
   };
   byId(`${prefix}file`).onchange = (event) => useFile(event.target.files[0]);
-  byId(`${prefix}samples`).append(
-    ...samples.map((canvas, i) => {
-      const copy = canvasOf(canvas.width, canvas.height, (pen) => pen.drawImage(canvas, 0, 0));
-      if (DATA.samples[i].fine) copy.style.imageRendering = "auto";
-      return element("button", { type: "button", onclick: () => useSample(i) }, copy);
-    }),
-  );
 }
+byId("stage-samples").append(...sampleButtons());
 byId("depth").oninput = (event) => {
   const depth = Number(event.target.value);
   update({ depth, layer: Math.max(0, depth - 1) });
@@ -1040,25 +1055,28 @@ function languageOfBrowser() {
   return asked.map((each) => each.slice(0, 2)).find((each) => WORDS[each]) ?? state.language;
 }
 
-// The fourth digit or the first image, or the first whose label the model answers.
+// The fourth digit or the first image, or the first whose label the model answers; and what is computed of it.
 function firstSample() {
   const fourth = DATA.config.channels === 1 ? Math.min(3, samples.length - 1) : 0;
-  if (!trained() || model.shapesOnly) return fourth;
-  const right = (i) => {
-    const p = probabilities(run(samples[i], {}, i).logits);
-    return DATA.labels[p.indexOf(Math.max(...p))] === DATA.samples[i].label;
-  };
-  return [fourth, ...samples.keys()].find(right) ?? fourth;
+  if (!trained() || model.shapesOnly) return [fourth, null];
+  let first = null;
+  for (const i of new Set([fourth, ...samples.keys()])) {
+    const found = run(samples[i], {}, i);
+    if (DATA.labels[best(found.logits)[0]] === DATA.samples[i].label) return [i, found];
+    first ??= found;
+  }
+  return [fourth, first];
 }
 
 // Show what the address asks for; without that, a sample.
 function open() {
   if ("ask" in document.documentElement.dataset && !state.chosenLanguage) state.language = languageOfBrowser();
-  state.sample = firstSample();
+  const [sample, known] = firstSample();
+  state.sample = sample;
   readAddress();
   document.documentElement.lang = state.language;
   showOnPads(state.source);
-  compute();
+  compute(state.source === samples[sample] ? known : null);
   if (!/\bt=/.test(location.hash)) state.token = tokenThatCounts();
   // Lines and bars grow once, when the page opens (style.css).
   document.body.classList.add("opening");
@@ -1101,5 +1119,7 @@ chooseModel();
 const asked = location.hash.length > 1;
 open();
 if (!asked) playLayers();
+// After the first drawing.
+requestAnimationFrame(() => setTimeout(loadFineSamples));
 addEventListener("hashchange", () => location.hash !== addressNow() && open());
 addEventListener("load", () => requestAnimationFrame(() => drawLines(context())));

@@ -306,10 +306,12 @@ function pixelCanvas(image) {
   const pen = canvas.getContext("2d"),
     out = pen.createImageData(width, height),
     plane = height * width;
+  const [green, blue] = channels >= 3 ? [plane, 2 * plane] : [0, 0];
   for (let i = 0; i < plane; i++) {
-    const [r, g, b] =
-      channels >= 3 ? [0, 1, 2].map((c) => image.data[c * plane + i]) : Array(3).fill(image.data[i]);
-    out.data.set([255 * r, 255 * g, 255 * b, 255], 4 * i);
+    out.data[4 * i] = 255 * image.data[i];
+    out.data[4 * i + 1] = 255 * image.data[green + i];
+    out.data[4 * i + 2] = 255 * image.data[blue + i];
+    out.data[4 * i + 3] = 255;
   }
   pen.putImageData(out, 0, 0);
   return canvas;

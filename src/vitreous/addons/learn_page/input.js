@@ -45,10 +45,13 @@ function pixelsOf(canvas, config) {
 function sampleCanvas({ pixels }, [height, width], channels) {
   const bytes = new Uint8Array(bytesOf(pixels));
   return canvasOf(width, height, (pen) => {
-    const image = pen.createImageData(width, height);
-    for (let i = 0; i < width * height; i++) {
-      for (let c = 0; c < 3; c++) image.data[4 * i + c] = bytes[channels === 1 ? i : 3 * i + c];
-      image.data[4 * i + 3] = 255;
+    const image = pen.createImageData(width, height),
+      [step, green, blue] = channels === 1 ? [1, 0, 0] : [3, 1, 2];
+    for (let from = 0, to = 0; from < bytes.length; from += step, to += 4) {
+      image.data[to] = bytes[from];
+      image.data[to + 1] = bytes[from + green];
+      image.data[to + 2] = bytes[from + blue];
+      image.data[to + 3] = 255;
     }
     pen.putImageData(image, 0, 0);
   });

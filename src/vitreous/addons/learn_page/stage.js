@@ -201,7 +201,6 @@ function drawSight(c) {
 function drawLines(c) {
   const svg = byId("sight-lines"),
     canvas = byId("sight-canvas"),
-    box = svg.getBoundingClientRect(),
     layer = trace?.layers[shownLayer()];
   const token = watched(),
     name = c.tokenName(token);
@@ -210,14 +209,13 @@ function drawLines(c) {
     : c.words.no_attention_yet;
   byId("sight-words").textContent = layer?.heads ? attentionWords(c, token) : "";
   svg.replaceChildren();
-  if (!canvas || !layer?.heads || !box.width) return;
+  if (!canvas || !layer?.heads) return;
+  // Where everything is, asked before a line is drawn: each line would make the browser lay the page out again.
+  const [box, chip, from] = [svg, byId("sight-class"), canvas].map((each) => each.getBoundingClientRect());
+  if (!box.width) return;
   const place = (t) => {
-    if (t < c.prefix) {
-      const chip = byId("sight-class").getBoundingClientRect();
-      return t ? null : [chip.left + chip.width / 2 - box.left, chip.bottom - box.top + BELOW];
-    }
-    const from = canvas.getBoundingClientRect(),
-      n = t - c.prefix;
+    if (t < c.prefix) return t ? null : [chip.left + chip.width / 2 - box.left, chip.bottom - box.top + BELOW];
+    const n = t - c.prefix;
     return [
       from.left - box.left + ((n % c.grid[1]) + 0.5) * (from.width / c.grid[1]),
       from.top - box.top + (Math.floor(n / c.grid[1]) + 0.5) * (from.height / c.grid[0]),
