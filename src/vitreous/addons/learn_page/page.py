@@ -12,6 +12,7 @@ import copy
 import inspect
 import io
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -200,8 +201,23 @@ def write_learn_page(
         )
     )
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, page, new=new)
+    write_text(path, in_ascii(page), new=new)
     return LearnPage(path, parameters, recorded, rounding)
+
+
+def in_ascii(page: str) -> str:
+    """Return a page with all other letters as references of HTML or, in scripts, as escapes of JavaScript.
+
+    Of a text in ASCII alone, most of which is weights, a browser reads and keeps half as many bytes.
+    """
+    parts = re.split(r"(<script.*?</script>)", page, flags=re.DOTALL)
+    for number, part in enumerate(parts):
+        parts[number] = (
+            re.sub(r"[^\x00-\x7f]", lambda letter: json.dumps(letter[0])[1:-1], part)
+            if number % 2
+            else part.encode("ascii", "xmlcharrefreplace").decode("ascii")
+        )
+    return "".join(parts)
 
 
 def page_of_run(run: Path, model: nn.Module, images: ImageDataset) -> tuple[str, str] | None:
