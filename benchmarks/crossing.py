@@ -351,14 +351,19 @@ def crossing(sizes: Sequence[int], differences: np.ndarray) -> float:
     return float(sizes[last] * (sizes[last + 1] / sizes[last]) ** share)
 
 
-def comparison(scale: Scale, rows: Rows, one: str, other: str, seeds: Sequence[int]) -> dict[str, Any]:
-    """The difference of two rows at each size, with Student's intervals, and where it crosses 0, with the
-    interval of bootstrap samples of the seeds."""
-    done = [
+def complete(scale: Scale, rows: Rows, seeds: Sequence[int]) -> list[str]:
+    """The seeds of which every training is done: the others count nowhere."""
+    names = (*scale.models, AGAIN)
+    return [
         str(seed)
         for seed in seeds
-        if all(str(seed) in rows.get(n, {}).get(str(s), {}) for n in (one, other) for s in scale.sizes)
+        if all(str(seed) in rows.get(n, {}).get(str(s), {}) for n in names for s in scale.sizes)
     ]
+
+
+def comparison(scale: Scale, rows: Rows, one: str, other: str, done: Sequence[str]) -> dict[str, Any]:
+    """The difference of two rows at each size, with Student's intervals, and where it crosses 0, with the
+    interval of bootstrap samples of the seeds that are done."""
     values = np.array(
         [[rows[one][str(size)][s] - rows[other][str(size)][s] for size in scale.sizes] for s in done]
     )
@@ -398,20 +403,15 @@ def summary(scale: Scale, pilot: Rows, rows: Rows, seeds: Sequence[int]) -> dict
         cost = describe(config)
         rates = {size: float(best_rate(tried)) for size, tried in pilot.get(name, {}).items() if tried}
         models.append({"model": name, "macs": cost.macs, "parameters": cost.parameters, "rates": rates})
-    accuracies = [
-        {
-            "model": name,
-            "size": int(size),
-            "seeds": len(values),
-            "mean": round(float(np.mean(list(values.values()))), 5),
-            "half_width": round(half_width(list(values.values())), 5),
-        }
-        for name, by_size in rows.items()
-        for size, values in by_size.items()
-        if len(values) > 1
-    ]
+    done = complete(scale, rows, seeds)
+    accuracies = []
+    for name in (*scale.models, AGAIN) if len(done) > 1 else ():
+        for size in scale.sizes:
+            values = [rows[name][str(size)][seed] for seed in done]
+            numbers = {"mean": round(float(np.mean(values)), 5), "half_width": round(half_width(values), 5)}
+            accuracies.append({"model": name, "size": size, "seeds": len(done), **numbers})
     pairs = ((VIT, RESNET), (HYBRID, RESNET), (AGAIN, VIT))
-    compared = [comparison(scale, rows, one, other, seeds) for one, other in pairs]
+    compared = [comparison(scale, rows, one, other, done) for one, other in pairs]
     return {"models": models, "accuracies": accuracies, "comparisons": compared}
 
 

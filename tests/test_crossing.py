@@ -45,6 +45,10 @@ def test_an_experiment_ends_goes_on_and_writes_what_it_found(
     assert json.loads((tmp_path / f"{name}.json").read_text("utf-8"))["rows"] == {}
     capsys.readouterr()
     program.experiment(name, scale, known, seeds, math.inf, about, tmp_path)
+    third = [*seeds, 7]  # one that is not complete counts nowhere
+    rows = json.loads((tmp_path / f"{name}.json").read_text("utf-8"))["rows"]
+    rows["ViT"]["400"]["7"] = 0.5
+    assert {row["seeds"] for row in program.summary(scale, {}, rows, third)["accuracies"]} == {2}
     found = json.loads((tmp_path / f"{name}.json").read_text("utf-8"))
     assert {"date", "machine", "versions", "commit", "command", "seeds", "digest"} <= set(found)
     assert found["seeds"] == seeds
