@@ -232,6 +232,8 @@ def is_installed(module: str) -> bool:
 class LazyModule:
     """A module that is imported when something of it is used for the first time."""
 
+    __slots__ = ("name",)  # so that an assignment, which would not reach the module, raises AttributeError
+
     def __init__(self, name: str) -> None:
         self.name = name
 
