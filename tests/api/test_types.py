@@ -40,19 +40,45 @@ def test_typical_user_code_passes_mypy_strict(tmp_path: Path) -> None:
 def test_typical_user_code_passes_pyright_strict(tmp_path: Path) -> None:
     """basedpyright is pyright with its program in the package: nothing is downloaded when it runs."""
     pytest.importorskip("basedpyright", reason="the package basedpyright is not installed")
-    settings = {"typeCheckingMode": "strict", "extraPaths": [str(ROOT / "src")]}
-    (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings))
-    code = tmp_path / CODE.name
-    code.write_text(CODE.read_text())
+    (tmp_path / CODE.name).write_text(CODE.read_text())
+    assert pyright_errors(tmp_path, typeCheckingMode="strict", extraPaths=[str(ROOT / "src")]) == []
+
+
+@pytest.mark.slow
+def test_programs_and_notebooks_call_the_package_as_it_is(tmp_path: Path) -> None:
+    """mypy reads no notebooks. Of pyright's rules those that see a call of what is gone: a name that a module
+    does not have, a parameter that a function does not have. The rest of what it says is of others' types."""
+    pytest.importorskip("basedpyright", reason="the package basedpyright is not installed")
+    shown = [str(ROOT / folder) for folder in ("docs", "benchmarks", "examples")]
+    (tmp_path / "gone.py").write_text(
+        "import vitreous as vt\n\nvt.gone()\nvt.predict('model', 'x', gone=1)\n"
+    )
+    errors = pyright_errors(
+        tmp_path,
+        typeCheckingMode="off",
+        reportAttributeAccessIssue="error",
+        reportCallIssue="error",
+        extraPaths=[str(ROOT / "src"), str(ROOT / "docs" / "extensions"), str(ROOT / "benchmarks")],
+        include=[*shown, str(tmp_path)],
+    )
+    stale = [error for error in errors if "No parameter named" in error or 'of module "vitreous' in error]
+    assert [Path(error.partition(":")[0]).name for error in stale] == ["gone.py"] * 2, stale
+
+
+def pyright_errors(folder: Path, **settings: object) -> list[str]:
+    """Return what pyright says is wrong, with the settings given, which are written into an empty folder."""
+    (folder / "pyrightconfig.json").write_text(json.dumps(settings))
     command = [
         sys.executable,
         "-m",
         "basedpyright",
+        "--outputjson",
         "--level",
         "error",
         "--pythonpath",
         sys.executable,
-        str(code),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
+    found = json.loads(done.stdout)
+    assert found["summary"]["filesAnalyzed"] > 0
+    return [f"{each['file']}: {each['message']}" for each in found["generalDiagnostics"]]
