@@ -38,7 +38,7 @@ STEPS, FEW = 150, 300
 SETS = {"mnist5k": "MNIST"}
 SIZES = {"mnist5k": 16}  # pixels of a side
 AT_CHANCE, AT_CEILING = 0.03, 0.985  # less above the majority class, or at least: a set says nothing then
-UNITS = {"en": ("sd of untrained models", "points"), "ko": ("학습하지 않은 모델의 표준편차 기준", "%p")}
+UNITS = {"en": ("sd of untrained models", "points"), "ko": ("학습하지 않은 모델의 표준 편차 기준", "%p")}
 SEEDS = {"en": "{} seeds", "ko": "시드 {}개"}
 NOTHING = {
     "en": {

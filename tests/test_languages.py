@@ -27,6 +27,7 @@ from vitreous.languages import (
     percent,
     phrase,
     speaking,
+    terminal,
 )
 from vitreous.models.config import ViTConfig
 from vitreous.models.description import describe
@@ -44,6 +45,52 @@ FORBIDDEN = {
     "밸류": "값",
     "교차 어텐션": "크로스 어텐션",
     "잔차 가지": "잔차 분기",
+    "탐욕": "그리디",
+    "정칙화": "규제",
+    "정규화(regularization)": "규제(regularization)",
+    "정규화**, regularization": "규제(regularization)",
+    "규제(normalization)": "정규화(normalization)",
+    "그래디언트": "기울기",
+    "그레이디언트 누적": "기울기 누적",
+    "따로 떼어 둔": "테스트용으로 분리한",
+    "헤드 하나의 너비": "헤드 차원",
+    "행렬곱": "행렬 곱",
+    "표준편차": "표준 편차",
+    "신뢰구간": "신뢰 구간",
+    "마이크로배치": "마이크로 배치",
+    "데이터 셋": "데이터셋",
+    "검증 셋": "검증 세트",
+    "테스트 셋": "테스트 세트",
+    "라벨": "레이블",
+    "훈련": "학습",
+    "사전학습": "사전 학습",
+    "전이학습": "전이 학습",
+    "파인 튜닝": "미세 조정",
+    "과대적합": "과적합",
+    "학습율": "학습률",
+    "배치 사이즈": "배치 크기",
+    "가중치 감소": "가중치 감쇠",
+    "데이터 증대": "데이터 증강",
+    "귀납 편향": "귀납적 편향",
+    "자기 주의": "셀프 어텐션",
+    "자기 어텐션": "셀프 어텐션",
+    "셀프어텐션": "셀프 어텐션",
+    "멀티헤드": "멀티 헤드",
+    "다중 헤드": "멀티 헤드",
+    "클래스토큰": "클래스 토큰",
+    "위치 부호화": "위치 인코딩",
+    "부호기": "인코더",
+    "복호기": "디코더",
+    "체크 포인트": "체크포인트",
+    "커맨드": "명령줄",
+    "에포크": "에폭",
+    "컨볼루션": "합성곱",
+    "피처": "특징",
+    "레이어 정규화": "LayerNorm",
+    "오차 행렬": "혼동 행렬",
+    "지식증류": "지식 증류",
+    "초매개변수": "하이퍼파라미터",
+    "하이퍼 파라미터": "하이퍼파라미터",
 }
 # In catalogs, where the word can only mean this.
 FORBIDDEN_IN_CATALOGS = FORBIDDEN | {
@@ -51,7 +98,6 @@ FORBIDDEN_IN_CATALOGS = FORBIDDEN | {
     "너비": "임베딩 차원",
     "형태": "shape",
     "기계": "서버",
-    "따로 떼어": "테스트용으로 분리한",
     "레이블링": "레이블",
 }
 
@@ -90,29 +136,44 @@ def test_every_text_is_translated() -> None:
 
 
 def test_korean_texts_use_the_terms_of_the_glossary() -> None:
-    found = {
+    printed = dict(leaves(terminal.catalog("ko")))
+    found = {f"{path}: {word}" for path, text in printed.items() for word in FORBIDDEN if word in text}
+    found |= {
         f"{path}: {word}"
         for path, text in TEXTS["ko"].items()
         for word in FORBIDDEN_IN_CATALOGS
         if word in text
     }
     assert found == set(), FORBIDDEN_IN_CATALOGS
-    spaced = {path for path, text in TEXTS["ko"].items() if re.search(r"(\d|}}) %(?!})", text)}
+    texts = TEXTS["ko"] | printed
+    spaced = {path for path, text in texts.items() if re.search(r"(\d|}}) %(?!})", text)}
     assert spaced == set(), "Korean has no space before the percent sign"
 
 
 def test_korean_pages_lessons_and_figures_use_the_terms_of_the_glossary() -> None:
     folder = ROOT / "docs" / "ko"
     paths = [*folder.rglob("*.md"), *folder.rglob("*.ipynb"), *(ROOT / "docs" / "figures").glob("*-ko.svg")]
+    paths += (ROOT / "benchmarks" / "results").rglob("*.ko.md")
     assert len(paths) > 60
     paths.append(ROOT / "README.ko.md")
-    left = {
-        f"{path.relative_to(ROOT)}: {word}"
-        for path in paths
-        for word in FORBIDDEN
-        if word in path.read_text(encoding="utf-8")
-    }
+    texts = {path.relative_to(ROOT): text_of(path) for path in paths}
+    left = {f"{path}: {word}" for path, text in texts.items() for word in FORBIDDEN if word in text}
     assert left == set(), f"write instead: {FORBIDDEN}"
+    spaced = {f"{path}: {found[0]}" for path, text in texts.items() if (found := re.search(r"\d %", text))}
+    assert spaced == set(), "Korean has no space before the percent sign"
+
+
+def text_of(path: Path) -> str:
+    """Return the text of a file with single spaces; of a notebook what is written, printed and shown."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".ipynb":
+        cells = json.loads(text)["cells"]
+        shown = [output for cell in cells for output in cell.get("outputs", ())]
+        printed = [
+            each for output in shown for each in (output.get("text", ()), *output.get("data", {}).values())
+        ]
+        text = "\n".join("".join(each) for each in (*(cell["source"] for cell in cells), *printed))
+    return " ".join(text.split())
 
 
 def test_whatever_is_asked_for_is_in_the_catalog() -> None:
