@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from packaging.version import Version
 
 ROOT = Path(__file__).parents[1]
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
@@ -32,6 +33,14 @@ def test_a_tag_is_released_if_it_is_the_version() -> None:
 def test_the_changelog_has_the_version() -> None:
     text = (ROOT / "CHANGELOG.md").read_text("utf-8")
     assert re.search(rf"^## {re.escape(VERSION)} - \d{{4}}", text, re.MULTILINE)
+
+
+def test_a_pre_release_has_all_of_its_changes_in_its_section() -> None:
+    """What comes after 1.0.0rc1 and before 1.0 is a change of 1.0: nothing waits under "Unreleased"."""
+    text = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    waiting = re.search(r"^## Unreleased\n(.*?)^## ", text, re.MULTILINE | re.DOTALL)
+    if Version(VERSION).is_prerelease:
+        assert waiting is None or not waiting[1].strip()
 
 
 def test_each_step_of_a_release_finds_what_it_reads() -> None:

@@ -28,10 +28,10 @@ def settings_of(config: type[BaseModel], group: str = "") -> Iterator[str]:
 
 
 def table() -> tuple[str, str]:
-    """The two columns of "What breaks, and what to write instead"."""
+    """The two columns of the tables of "What breaks, and what to write instead"."""
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    rows = text.partition("| 0.1 | 1.0 |\n|---|---|\n")[2].partition("\n\n")[0].splitlines()
-    cells = [row.strip("| ").split(" | ") for row in rows]
+    tables = re.findall(r"^\| 0\.1 \| 1\.0 \|\n\|---\|---\|\n((?:\|.*\n)+)", text, re.MULTILINE)
+    cells = [row.strip("| ").split(" | ") for table in tables for row in table.splitlines()]
     return "\n".join(old for old, _ in cells), "\n".join(new for _, new in cells)
 
 
