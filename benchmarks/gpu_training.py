@@ -97,16 +97,16 @@ def ours(
 ) -> TrainStep:
     """Return the step that `vitreous train` takes, or with an objective `vitreous pretrain`."""
     device = machine.device
-    step = {"compile": compiled and device.type == "cuda", "shard": shard}
-    config = TrainingConfig.model_validate({"precision": "bf16", "machine": step, **training})
+    compiled = compiled and device.type == "cuda"
+    config = TrainingConfig.model_validate({"precision": "bf16", "machine": {"shard": shard}, **training})
     model: nn.Module = vt.create(name, num_classes=CLASSES)
     learned: Objective = classification(config)
     if objective:
         model = build_objective(vt.create(name), objective, steps=1000)
         learned = of_views if objective == "dino" else self_supervised
-    shards = shards_for(model, config, machine.world, device)
+    shards = shards_for(model, config, machine.world, device, compiled=compiled)
     learner = Learner.begin(model if shards else model.to(device), config, shards)
-    loss = data_parallel(LossOf(learner.model, learned), shards, config, machine.world)
+    loss = data_parallel(LossOf(learner.model, learned), shards, config, machine.world, compiled=compiled)
     return TrainStep(learner, loss, config, seed=0, world=machine.world)
 
 

@@ -71,7 +71,7 @@ def finished(path: Path, config: Callable[[], Any], splits: Splits, device: torc
     if not (path / "model" / "config.json").exists():
         clock = clock_of(device)
         started = clock()
-        fit(plan_of_run(run, splits), Place(device))
+        fit(plan_of_run(run, splits, Place(device)), Place(device))
         print(f"{path.name}: {clock() - started:.0f} s", flush=True)
     return run
 

@@ -50,7 +50,13 @@ def ours(name: str, settings: dict[str, Any]) -> TrainStep:
     torch.manual_seed(0)
     config = TrainingConfig(**settings)
     learner = Learner.begin(vt.create(name, num_classes=CLASSES), config)
-    loss = data_parallel(LossOf(learner.model, classification(config)), None, config, ALONE)
+    loss = data_parallel(
+        LossOf(learner.model, classification(config)),
+        None,
+        config,
+        ALONE,
+        compiled=bool(config.computed.compile),
+    )
     return TrainStep(learner, loss, config, seed=0)
 
 

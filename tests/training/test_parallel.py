@@ -77,7 +77,7 @@ def test_compiled_code_is_divided_where_gradients_are_exchanged(
 
     compile = nn.Module.compile
     monkeypatch.setattr(nn.Module, "compile", lambda module, **options: compile(module, backend=noted))
-    joined = data_parallel(Large(), None, TrainingConfig(machine={"compile": True}), group)
+    joined = data_parallel(Large(), None, TrainingConfig(), group, compiled=True)
     for _ in range(3):
         loss, _ = joined(torch.ones(2, 512), torch.Generator())
         torch.autograd.backward(loss)
@@ -100,10 +100,8 @@ def test_layers_in_shards_are_compiled_inside_of_what_gathers_them(
     monkeypatch.setattr(torch, "compile", lambda function, **options: compile(function, backend=noted))
     small = {"width": 16, "depth": 3, "heads": 2, "mlp_dim": 16}
     model = create("ViT-Ti/4", image_size=8, channels=1, num_classes=10, **small)
-    config = TrainingConfig(
-        batch_size=4, machine={"compile": True, "checkpointing": checkpointing, "shard": True}
-    )
-    learner = Learner.begin(model, config, Shards(model, config, torch.device("cpu")))
+    config = TrainingConfig(batch_size=4, machine={"checkpointing": checkpointing, "shard": True})
+    learner = Learner.begin(model, config, Shards(model, config, torch.device("cpu"), compiled=True))
     before = [parameter.detach().clone() for parameter in learner.model.parameters()]
     with activation_checkpointing(model) if checkpointing else nullcontext():
         loss = data_parallel(LossOf(model, classification(config)), learner.shards, config, group)

@@ -125,7 +125,9 @@ def test_files_decoded_by_threads_resume_bit_equal(tiny: RunConfig, tmp_path: Pa
     )
     splits = open_data(config.source, config.data)
     device = torch.device("cpu")
-    whole = fit(plan_of_run(Run.create(tmp_path / "whole", config), splits), Place(device)).model
+    whole = fit(
+        plan_of_run(Run.create(tmp_path / "whole", config), splits, Place(device)), Place(device)
+    ).model
     run = Run.create(tmp_path / "stopped", config)
 
     class Strike(Callback):
@@ -134,9 +136,9 @@ def test_files_decoded_by_threads_resume_bit_equal(tiny: RunConfig, tmp_path: Pa
                 os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(Interrupted):
-        fit(plan_of_run(run, splits), Place(device), callbacks=[Strike()])
+        fit(plan_of_run(run, splits, Place(device)), Place(device), callbacks=[Strike()])
     assert run.states.steps() == [0, 6]
-    again = fit(plan_of_run(Run.open(run.path), splits), Place(device)).model
+    again = fit(plan_of_run(Run.open(run.path), splits, Place(device)), Place(device)).model
     for (name, mine), theirs in zip(whole.named_parameters(), again.parameters(), strict=True):
         assert torch.equal(mine, theirs), name
 

@@ -152,7 +152,7 @@ class Run(Result):
                 begun = trials.resumed_trials(self.path, place, talk, length=length, **changed)
                 if begun is not None:
                     return begun
-            plan = resume_run(self.path, command=wanted, task=task, world=place.world, **changed, **lengths)
+            plan = resume_run(self.path, command=wanted, task=task, place=place, **changed, **lengths)
             return replace(trials.with_kept_trials(plan, place) if compared else plan, clock=clock)
 
         return train_in_processes(

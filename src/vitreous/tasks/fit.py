@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 from torch import nn
@@ -14,15 +15,15 @@ from torch import nn
 from vitreous.errors import InputError
 from vitreous.evaluation.classical import MOST_FITTED
 from vitreous.languages.terminal import said
-from vitreous.tasks.task import AnyPlan, Trained
+from vitreous.tasks.task import AnyPlan, Material, Trained
 from vitreous.training.callbacks import Callback, Row
 from vitreous.training.clock import Clock
 from vitreous.training.config import CommandConfig
 from vitreous.training.distributed import BadFileSync, naming_the_lost
-from vitreous.training.initial_model import without_lost_init
+from vitreous.training.learner import Learner
 from vitreous.training.memory import activation_checkpointing
 from vitreous.training.place import ON_CPU, Place
-from vitreous.training.run import Run, finished, with_training
+from vitreous.training.run import Run, finished
 from vitreous.training.step import LossOf, data_parallel
 from vitreous.training.trainer import Interrupted, NotFinite, Trainer
 
@@ -50,26 +51,18 @@ def fit(
         NotFinite: the loss stays non-finite; the last good weights are saved.
         InputError: data that cannot be read, or settings that do not fit together.
     """
-    task, data, world = plan.task, plan.data, place.world
-
-    # ---- Configuration: what is left to this machine; from here on it does not change
-
-    config = without_lost_init(plan.config, bool(plan.made.states.steps()))
-    config = with_training(config, precision=place.precision(config))
-    if plan.compared is not None and config.training.steps == 0:
+    task, run, data, world = plan.task, plan.made, plan.data, place.world
+    config, training = plan.config, plan.config.training
+    if plan.compared is not None and training.steps == 0:
         return untrained(plan, place)
-    material = task.prepare(config, data, place)
-    total = config.training.total_steps(material.loader.steps_per_epoch)
-    compiled = place.compiles(config.training, total, fixed_shapes=material.fixed_shapes)
-    machine = config.training.computed.model_copy(update={"compile": compiled})
-    config = with_training(config, machine=machine)
-    run, training = Run(plan.made.path, config), config.training
 
     # ---- Data: what could not be read of them is counted by all processes together
 
+    material = task.prepare(config, data, place)
     for note in material.notes:
         say(note)
     bad = BadFileSync(material.bad, material.examples, world)
+    total = training.total_steps(material.loader.steps_per_epoch)
 
     # ---- Model
 
@@ -78,7 +71,7 @@ def fit(
 
     # ---- Objective, and what measures the model while it learns
 
-    objective, averaging = task.objective(config, data), material.averaging
+    objective = task.objective(config, data)
     validate = validate or task.validation(config, data, world)
     if not validate and training.recorded.early_stopping:
         raise InputError(
@@ -92,25 +85,19 @@ def fit(
 
         # ---- Optimizer and average, at the newest checkpoint; its weights may be in shards (FSDP)
 
-        learner = run.learner(model, place, averaging=averaging)
-        seconds_before = learner.seconds
-        finish = 0.0
-        if plan.clock is not None:  # trials, and opening the data, are a part of the time that was given
-            learner.elapsed = max(learner.elapsed, learner.seconds) + plan.clock.seconds
-            answering = plan.compared.seconds_to_answer if plan.compared else 0.0
-            finish = seconds_after(config, data, plan.clock, answering=answering)
-
-        def where_it_stood() -> str:
-            return f"training stopped at step {learner.step}; {run.states.advice()}"
-
-        stack.enter_context(naming_the_lost(world, where_it_stood))
+        compiled = place.compiles(training, total, fixed_shapes=material.fixed_shapes)
+        learner = run.learner(model, place, averaging=material.averaging, compiled=compiled)
+        before = learner.seconds
+        finish = seconds_of_command(plan, learner) if plan.clock else 0.0
+        stack.enter_context(naming_the_lost(world, partial(where_it_stood, run, learner)))
         stack.callback(bad.write, run.path)
         if training.computed.checkpointing:
             stack.enter_context(activation_checkpointing(model))
 
         # ---- Loss: several processes average its gradient, by DDP where each has all weights
 
-        loss = data_parallel(LossOf(learner.model, objective), learner.shards, training, world)
+        loss = LossOf(learner.model, objective)
+        joined = data_parallel(loss, learner.shards, training, world, compiled=compiled)
 
         # ---- Loop
 
@@ -118,7 +105,7 @@ def fit(
         trainer = Trainer(
             learner,
             material.loader,
-            loss,
+            joined,
             training,
             seed=config.seed,
             world=world,
@@ -136,45 +123,80 @@ def fit(
         except (Interrupted, NotFinite) as error:
             stopped = error
         seconds = learner.seconds
-        spent = seconds - seconds_before
-        waiting = trainer.waited / spent if spent else 0.0
+        waiting = trainer.waited / (seconds - before) if seconds > before else 0.0
 
-        # ---- The model that is kept
+        # ---- The model that is kept, and saving it
 
-        if stopped is None and learner.is_out_of_patience(training):
-            say(
-                said(
-                    "early stopping: ended at step {step} of {total}, since {worse} validations in a row "
-                    "were not better than that at step {best}; to continue, "
-                    "raise training.records.early_stopping.patience in config.toml",
-                    step=learner.step,
-                    total=trainer.total,
-                    worse=learner.worse,
-                    best=learner.best_step,
-                )
-            )
-        stopping = training.recorded.early_stopping
-        if stopped is None and stopping and learner.best_step not in (None, learner.step):
-            run.states.restore_best(learner, world)
-            say(said("the model is that of the best validation, at step {step}", step=learner.step))
-        if stopped is not None and averaging:  # the mean of the last checkpoints is still to come
-            result = finished(learner.full_model(learner.model)).cpu()
-        else:
+        if stopped is None:
+            use_best_validation(run, trainer, say)
             result = finished(learner.result).cpu()
-
-        # ---- Saving it
-
-        interrupted = isinstance(stopped, Interrupted)
+        else:
+            result = model_when_stopped(learner, material)
         if world.first:
-            run.note_stop(learner.step if interrupted else trainer.total, trainer.total)
-            task.save(run, result, material)
-            if not interrupted:
-                run.note_stop(None, trainer.total)
+            save(plan, material, result, trainer, stopped)
         if isinstance(stopped, NotFinite):
             raise NotFinite(f"{stopped}; they are in {run.path / 'model'}") from None
         if stopped is not None:
             raise stopped
         return Trained(run, data, material, result, seconds, waiting)
+
+
+def seconds_of_command(plan: AnyPlan, learner: Learner) -> float:
+    """Count what the command has done until now, such as trials and opening the data, as a part of the time
+    that was given. Return the seconds of that time which are left for what follows the training."""
+    assert plan.clock is not None
+    learner.elapsed = max(learner.elapsed, learner.seconds) + plan.clock.seconds
+    answering = plan.compared.seconds_to_answer if plan.compared else 0.0
+    return seconds_after(plan.config, plan.data, plan.clock, answering=answering)
+
+
+def where_it_stood(run: Run[CommandConfig], learner: Learner) -> str:
+    """Return where a training stopped, and how it goes on."""
+    return f"training stopped at step {learner.step}; {run.states.advice()}"
+
+
+def use_best_validation(run: Run[CommandConfig], trainer: Trainer, say: Callable[[str], object]) -> None:
+    """Put a learner back to its best validation, where the run asks for early stopping."""
+    learner, training = trainer.learner, trainer.config
+    if learner.is_out_of_patience(training):
+        say(
+            said(
+                "early stopping: ended at step {step} of {total}, since {worse} validations in a row "
+                "were not better than that at step {best}; to continue, "
+                "raise training.records.early_stopping.patience in config.toml",
+                step=learner.step,
+                total=trainer.total,
+                worse=learner.worse,
+                best=learner.best_step,
+            )
+        )
+    if training.recorded.early_stopping and learner.best_step not in (None, learner.step):
+        run.states.restore_best(learner, trainer.world)
+        say(said("the model is that of the best validation, at step {step}", step=learner.step))
+
+
+def model_when_stopped(learner: Learner, material: Material) -> nn.Module:
+    """Return the model of a training that was stopped. Where the result is to be the mean of the last
+    checkpoints, they are still to come, and it is the newest weights."""
+    if material.averaging:
+        return finished(learner.full_model(learner.model)).cpu()
+    return finished(learner.result).cpu()
+
+
+def save(
+    plan: AnyPlan,
+    material: Material,
+    result: nn.Module,
+    trainer: Trainer,
+    stopped: Interrupted | NotFinite | None,
+) -> None:
+    """Write the model into the run, which counts as stopped until that is done, and stays so where it was
+    interrupted: then resuming it goes on."""
+    run, interrupted = plan.made, isinstance(stopped, Interrupted)
+    run.note_stop(trainer.learner.step if interrupted else trainer.total, trainer.total)
+    plan.task.save(run, result, material)
+    if not interrupted:
+        run.note_stop(None, trainer.total)
 
 
 def untrained(plan: AnyPlan, place: Place) -> Trained[Any, Any]:

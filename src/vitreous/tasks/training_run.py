@@ -1,6 +1,6 @@
-"""A run of any task until its model is trained: `start_run` or `resume_run`, then `learn`, which reads from
-top to bottom (`vitreous.tasks.finish` has what follows). At the end: how a run is fitted to its machine.
-Nothing here prints or reads a command line."""
+"""How a run begins, until its plan is complete: a new one that is fitted to its machine (`with_run`), or one
+that continues (`resume_run`). Training it is `vitreous.tasks.fit`. Nothing here prints or reads a command
+line."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from vitreous.languages.terminal import said
 from vitreous.tasks import task_named, task_of_run
 from vitreous.tasks.task import AnyPlan, AnyTask, Plan, Tree
 from vitreous.training.config import CommandConfig, RunConfig
-from vitreous.training.distributed import ALONE, World, first_value
+from vitreous.training.distributed import first_value
 from vitreous.training.memory import accumulation, activation_checkpointing, free_bytes
-from vitreous.training.place import Place
+from vitreous.training.place import ON_CPU, Place
 from vitreous.training.precision import CUBLAS_WORKSPACE
 from vitreous.training.run import (
     Run,
@@ -61,7 +61,7 @@ def with_run(
             check_free_for_run(path, config.command)
     if config.training.computed.deterministic:
         os.environ.setdefault(*CUBLAS_WORKSPACE)
-    config = with_training(config, precision=place.precision(config))
+    config = with_training(config, precision=place.precision(config))  # before config.toml is written
     size = config.training.batch_size
     if size % world.size and not settings.get("training", {}).get("batch_size"):  # not the user's
         size = max(size - size % world.size, world.size)
@@ -106,6 +106,7 @@ def with_run(
         run = Run.shared(path, config, world, recorded_parts(plan.data), begun=begun)
     if plan.compared:
         plan.compared.begin(run)
+    run = run.in_force(place)
     return replace(plan, config=run.config, run=run).with_reasons(*notes)
 
 
@@ -131,7 +132,7 @@ def resume_run(
     *,
     command: str = "train",
     task: str | None = None,
-    world: World = ALONE,
+    place: Place = ON_CPU,
     shard: bool | None = None,
     epochs: float | None = None,
     steps: int | None = None,
@@ -152,17 +153,18 @@ def resume_run(
     kind = task_to_resume(path, command, task)
     run, note = open_run(path).with_data(data), ""
     opened = kind.open_data(run.config, run.split)
-    if world.first and data is not None:
+    if place.world.first and data is not None:
         run.write_config()
     if epochs is not None or steps is not None or minutes is not None:
-        run, note = run.extended(world, epochs=epochs, steps=steps, minutes=minutes)
+        run, note = run.extended(place.world, epochs=epochs, steps=steps, minutes=minutes)
     run = run if shard is None else run.with_shards(shard)
-    return plan_of_run(run, opened, *filter(None, [note]))
+    return plan_of_run(run, opened, place).with_reasons(*filter(None, [note]))
 
 
-def plan_of_run(run: Run[CommandConfig], data: Any, *reasons: str) -> AnyPlan:
+def plan_of_run(run: Run[CommandConfig], data: Any, place: Place = ON_CPU) -> AnyPlan:
     """Return the plan of a run whose directory is there, on these data."""
-    return Plan(task_named(run.config.task), run.config, data, run.path.name, reasons, run)
+    run = run.in_force(place)
+    return Plan(task_named(run.config.task), run.config, data, run.path.name, run=run)
 
 
 def recorded_parts(data: Any) -> Mapping[str, ImageDataset]:

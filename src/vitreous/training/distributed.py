@@ -278,9 +278,20 @@ def call_the_roll(world: World) -> set[int]:
     return here
 
 
-def shards_for(model: nn.Module, config: TrainingConfig, world: World, device: torch.device) -> Shards | None:
+def shards_for(
+    model: nn.Module,
+    config: TrainingConfig,
+    world: World,
+    device: torch.device,
+    *,
+    compiled: bool = False,
+) -> Shards | None:
     """Return the shards of a run that asks for them; None for one process, which stores everything anyway.
-    Raises InputError: the optimizer cannot work on shards, or the processes cannot be divided into groups."""
+    Raises InputError: the optimizer cannot work on shards, or the processes cannot be divided into groups.
+
+    Args:
+        compiled: whether each layer is compiled.
+    """
     if not config.computed.shard or world.size == 1:
         return None
     if groups_of(config) and config.optimizer.kind == "muon":
@@ -298,7 +309,7 @@ def shards_for(model: nn.Module, config: TrainingConfig, world: World, device: t
             "Adafactor needs sums over rows and columns of a weight, of which each process has a shard: "
             f"use another training.optimizer.kind, or leave out {Param('shard')}"
         )
-    return Shards(model, config, device)
+    return Shards(model, config, device, compiled=compiled)
 
 
 def groups_of(config: TrainingConfig) -> int | None:
@@ -323,14 +334,16 @@ class Shards:
 
     root: Any  # computes the model that learns, once it is sharded
 
-    def __init__(self, model: nn.Module, config: TrainingConfig, device: torch.device) -> None:
+    def __init__(
+        self, model: nn.Module, config: TrainingConfig, device: torch.device, *, compiled: bool = False
+    ) -> None:
         from torch.distributed.device_mesh import init_device_mesh
 
         meta = {}
         for parameter in model.parameters():
             meta[id(parameter)] = nn.Parameter(parameter.detach().to("meta"), parameter.requires_grad)
         self.architecture = copy.deepcopy(model, meta)  # without weights
-        self.config, self.device = config, device
+        self.config, self.device, self.compiled = config, device, compiled
         processes = dist.get_world_size()
         group = groups_of(config) or processes
         shape = (processes,) if group == processes else (processes // group, group)
@@ -363,7 +376,7 @@ class Shards:
 
         half = torch.bfloat16 if self.config.precision == "bf16" else None
         for layer in () if getattr(model, "gathered_at_once", False) else encoder_layers(model):
-            if self.config.computed.compile:
+            if self.compiled:
                 layer.forward = torch.compile(layer.forward, dynamic=False)
             policy = MixedPrecisionPolicy(param_dtype=half, reduce_dtype=torch.float32)
             fully_shard(layer, mesh=self.mesh, mp_policy=policy)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import fcntl
 import json
 import os
@@ -126,6 +127,15 @@ class Run(Generic[ConfigT]):
         run.write_config()
         return run
 
+    def in_force(self, place: Place) -> Run[ConfigT]:
+        """Return the same run with the configuration by which it is trained here: of a precision that `place`
+        decides where config.toml leaves it open, and without a checkpoint to begin with that is gone, where
+        the run has weights of its own. config.toml stays as it is."""
+        config = without_lost_init(self.config, bool(self.states.steps()))
+        run = copy.copy(self)
+        run.config = with_training(config, precision=place.precision(config))
+        return run
+
     def with_training(self, **changes: object) -> Run[ConfigT]:
         """Return the same run with other settings of its training; config.toml stays as it is."""
         return Run(self.path, with_training(self.config, **changes))
@@ -240,17 +250,19 @@ class Run(Generic[ConfigT]):
         place: Place,
         *,
         averaging: AverageWeight | None = None,
+        compiled: bool = False,
     ) -> Learner:
         """Return the learner at the newest checkpoint, or at its beginning.
 
         Args:
             model: at the beginning, on the CPU.
+            compiled: whether layers whose weights are sharded are compiled.
 
         Raises:
             InputError: the processes, the precision and the optimizer cannot be combined.
         """
         config, device, world = self.config.training, place.device, place.world
-        shards = shards_for(model, config, world, device)
+        shards = shards_for(model, config, world, device, compiled=compiled)
         learner = Learner.begin(model if shards else model.to(device), config, shards, averaging)
         self.states.restore(learner, world)
         return learner

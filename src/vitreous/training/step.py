@@ -42,7 +42,14 @@ class LossOf(nn.Module):
         return self.objective(self.model, batch, generator)
 
 
-def data_parallel(loss: nn.Module, shards: Shards | None, config: TrainingConfig, world: World) -> nn.Module:
+def data_parallel(
+    loss: nn.Module,
+    shards: Shards | None,
+    config: TrainingConfig,
+    world: World,
+    *,
+    compiled: bool = False,
+) -> nn.Module:
     """Return a loss as a step computes it: compiled where that is asked for, and so that its gradient ends up
     as the mean over all processes.
 
@@ -57,7 +64,7 @@ def data_parallel(loss: nn.Module, shards: Shards | None, config: TrainingConfig
     """
     if shards:
         return loss
-    if config.computed.compile:
+    if compiled:
         loss.compile(dynamic=False)  # the step alone: the model itself stays as it is
     if world.size == 1 or config.computed.deterministic:
         return loss
