@@ -7,6 +7,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from packaging.version import Version
 
@@ -14,6 +15,10 @@ ROOT = Path(__file__).parents[1]
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 WORKFLOWS = ROOT / ".github" / "workflows"
 JOBS: dict[str, Any] = yaml.safe_load((WORKFLOWS / "release.yml").read_text())["jobs"]
+
+
+BASH = ("bash", "-euo", "pipefail", "-c")
+NOTES = "The release, with its section of the changelog"
 
 
 def step(job: str, name: str) -> str:
@@ -41,6 +46,62 @@ def test_a_pre_release_has_all_of_its_changes_in_its_section() -> None:
     waiting = re.search(r"^## Unreleased\n(.*?)^## ", text, re.MULTILINE | re.DOTALL)
     if Version(VERSION).is_prerelease:
         assert waiting is None or not waiting[1].strip()
+
+
+@pytest.mark.parametrize(
+    ("version", "kind"),
+    [
+        ("1.0.0rc1", "--prerelease"),
+        ("1.1.0a2", "--prerelease"),
+        ("1.1.0b1", "--prerelease"),
+        ("1.0.0", "--latest"),
+    ],
+)
+def test_a_release_has_the_notes_of_its_version(version: str, kind: str, tmp_path: Path) -> None:
+    """The step itself, with a `gh` that keeps what it was called with."""
+    (tmp_path / "CHANGELOG.md").write_text(
+        "# Changelog\n\n## Unreleased\n\n- Later.\n\n"
+        f"## {version} - 2026-12-01\n\n- What is new: [how](docs/en/start.md).\n\n"
+        "### Training\n\n- Faster.\n\n## 0.1.0\n\nFirst version.\n"
+    )
+    (tmp_path / "gh").write_text('#!/bin/sh\nprintf "%s\\n" "$@" > called\n')
+    (tmp_path / "gh").chmod(0o755)
+    environment = {
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "GITHUB_REF_NAME": f"v{version}",
+        "GITHUB_SERVER_URL": "https://github.com",
+        "GITHUB_REPOSITORY": "owner/vitreous",
+    }
+    command = [
+        "bash",
+        "-euo",
+        "pipefail",
+        "-c",
+        step("notes", "The release, with its section of the changelog"),
+    ]
+    subprocess.run(command, cwd=tmp_path, env=environment, check=True)
+    called = (tmp_path / "called").read_text().splitlines()
+    assert called[:3] == ["release", "create", f"v{version}"]
+    assert {"--prerelease", "--latest"} & {*called} == {kind}
+    assert called[called.index("--notes-file") + 1] == "notes.md"
+    assert (tmp_path / "notes.md").read_text().strip() == (
+        f"- What is new: [how](https://github.com/owner/vitreous/blob/v{version}/docs/en/start.md).\n\n"
+        "### Training\n\n- Faster."
+    )
+
+
+def test_no_release_is_made_of_a_version_without_notes(tmp_path: Path) -> None:
+    (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n## 0.1.0\n\nFirst version.\n")
+    environment = {"PATH": os.environ["PATH"], "GITHUB_REF_NAME": "v1.0.0"}
+    environment |= {"GITHUB_SERVER_URL": "https://github.com", "GITHUB_REPOSITORY": "owner/vitreous"}
+    command = [
+        "bash",
+        "-euo",
+        "pipefail",
+        "-c",
+        step("notes", "The release, with its section of the changelog"),
+    ]
+    assert subprocess.run(command, cwd=tmp_path, env=environment).returncode == 1
 
 
 def test_each_step_of_a_release_finds_what_it_reads() -> None:
