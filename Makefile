@@ -81,8 +81,8 @@ locked:
 	$(PIP) --no-deps --editable .
 	touch .venv/train .venv/dev .venv/slow
 
-# PyTorch is not in the files: constraints.txt pins it, and its build for CPUs or CUDA is the machine's choice;
-# torchvision has to be of the same.
+# PyTorch and torchvision are not in the files: constraints.txt pins their versions, and the build for CPUs or CUDA,
+# which has other hashes, is the machine's choice. sbom.txt has the tool that writes a release's bill of materials.
 NOT_LOCKED := torch torchvision triton cuda-bindings cuda-pathfinder cuda-toolkit $(addprefix nvidia-,cublas cuda-cupti \
   cuda-nvrtc cuda-runtime cudnn-cu13 cufft cufile curand cusolver cusparse cusparselt-cu13 nccl-cu13 nvjitlink \
   nvshmem-cu13 nvtx)
@@ -93,6 +93,7 @@ COMPILE = uv pip compile pyproject.toml -c constraints.txt $(UPGRADE) --universa
 lock:
 	$(COMPILE) --extra serve --extra data -o requirements/serve.txt
 	$(COMPILE) --extra dev --extra slow -o requirements/dev.txt
+	echo 'cyclonedx-bom>=7,<8' | $(subst pyproject.toml,-,$(COMPILE)) -o requirements/sbom.txt
 
 docs: .venv/dev
 	$(BIN)/python docs/build.py

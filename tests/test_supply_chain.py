@@ -11,6 +11,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
+BUILDS = {"torch", "torchvision"}  # constraints.txt pins the pair: each has builds with hashes of their own
 TRACKED = {".ci", ".github", "benchmarks", "docs", "examples", "requirements", "src", "tests"}  # folders
 MOST_BYTES = 1_000_000  # of a file
 MOST_OF_THE_WEIGHTS = 12_000_000  # of weights that come with the package
@@ -37,13 +38,31 @@ def test_the_lock_has_what_the_project_asks_for(name: str, extras: list[str]) ->
     for package, version in re.findall(r"^([\w.-]+)==([^ \\]+)", text, re.MULTILINE):
         versions.setdefault(canonicalize_name(package), []).append(version)
     for requirement in asked_for(extras):
-        if requirement.name in ("torch", "torchvision"):  # constraints.txt pins the pair
+        if requirement.name in BUILDS:
             continue
         locked = versions.get(canonicalize_name(requirement.name), [])
         assert locked, f"{requirement} is not in requirements/{name}.txt: make lock"
         assert all(map(requirement.specifier.contains, locked)), f"{requirement} has {locked}: make lock"
     entries = re.split(r"\n(?=[\w.-]+==)", text)[1:]
     assert len(entries) == sum(map(len, versions.values()))
+    assert [entry for entry in entries if "--hash=sha256:" not in entry] == []
+
+
+def test_builds_of_pytorch_have_one_version() -> None:
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    assert {line.partition("==")[0] for line in lines if re.fullmatch(r"[\w.-]+==[\w.]+", line)} == BUILDS
+
+
+def test_what_workflows_install_is_pinned() -> None:
+    """Also the tools of a step, which run beside a release's files and before they are attested."""
+    for path in (ROOT / ".github" / "workflows").glob("*.yml"):
+        text = path.read_text()
+        assert "pipx" not in text
+        for line in re.findall(r"pip install.*", text):
+            assert "--require-hashes" in line, f"{path.name}: {line}"
+    tools = (ROOT / "requirements" / "sbom.txt").read_text()
+    entries = re.split(r"\n(?=[\w.-]+==)", tools)[1:]
+    assert "cyclonedx-bom" in {entry.partition("==")[0] for entry in entries}
     assert [entry for entry in entries if "--hash=sha256:" not in entry] == []
 
 
