@@ -76,3 +76,14 @@ def test_a_format_is_converted_both_ways(name: str, tmp_path: Path, edit: Any) -
         converted = vt.convert(path, tmp_path / "ours", format="vitreous", settings=settings)
         assert converted.max_abs_difference <= 1e-5
     assert vt.describe(vt.load(tmp_path / "ours")).stages
+
+
+@pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize("name", ["vitreous", *WRITTEN])
+def test_labels_of_other_outputs_are_not_written(name: str, count: int, tmp_path: Path) -> None:
+    model = model_for(name)
+    model.labels = ["red", "green", "blue", "black"][:count]
+    folder = tmp_path / "saved"
+    with pytest.raises(vt.InputError, match=f" outputs and {count} labels: set model.labels"):
+        vt.save(model, folder / f"theirs{(formats()[name].suffixes or ('',))[0]}", format=name)
+    assert not folder.exists()

@@ -13,6 +13,7 @@ from torch import nn
 
 from vitreous.checkpoints.tensors import write_safetensors
 from vitreous.checkpoints.weights import stored
+from vitreous.errors import InputError
 from vitreous.whole_files import whole
 
 
@@ -22,7 +23,11 @@ def save_native(model: nn.Module, folder: str | Path, *, beside: Mapping[str, st
 
     Args:
         beside: names and texts of files that belong to the model.
+
+    Raises:
+        InputError: the model has not one label for each output; nothing is written then.
     """
+    check_labels(model)
     folder, beside = Path(folder), beside or {}
     folder.mkdir(parents=True, exist_ok=True)
     described = description(model)
@@ -37,6 +42,16 @@ def save_native(model: nn.Module, folder: str | Path, *, beside: Mapping[str, st
         )
         write_json(described, config)
     return folder
+
+
+def check_labels(model: Any) -> None:
+    """Raise InputError where labels are not as many as the outputs that they name."""
+    labels, outputs = getattr(model, "labels", None), getattr(model.config, "num_classes", None)
+    if labels is not None and len(labels) != (outputs or 0):
+        raise InputError(
+            f"the model has {outputs or 0} outputs and {len(labels)} labels: set model.labels to one name "
+            "for each output, or to None"
+        )
 
 
 def description(model: Any) -> dict[str, object]:

@@ -20,6 +20,7 @@ from vitreous.checkpoints.canonicalize import without_parts
 from vitreous.checkpoints.formats import formats
 from vitreous.checkpoints.loading import load_image_model
 from vitreous.checkpoints.model_card import check_license, write_card
+from vitreous.checkpoints.native_writing import check_labels
 from vitreous.checkpoints.weights import attributes_of, load_weights, meta_model, stored
 from vitreous.errors import InputError, check_free, nearest, require_packages, writing_to
 from vitreous.models.bit import BiT
@@ -64,8 +65,9 @@ def save(
         what was read back, for two random images.
 
     Raises:
-        InputError: the format cannot hold a part (it is named), the path is taken, has a wrong ending or
-            cannot be written, or the difference is too large; then nothing is written.
+        InputError: the format cannot hold a part (it is named), there is not one label for each output, the
+            path is taken, has a wrong ending or cannot be written, or the difference is too large; then
+            nothing is written.
     """
     if not isinstance(model, nn.Module):
         raise InputError(f"cannot save {model!r:.60}: give a model that vitreous.load returns")
@@ -98,6 +100,7 @@ def save(
     if not overwrite:
         check_free(path, OVERWRITE)
     model = without_parts(on_cpu(model), drop, writer.limits_of(model))
+    check_labels(model)
 
     with replacing(path, new=not overwrite) as beside:
         assert writer.write is not None
