@@ -136,6 +136,22 @@ def test_a_source_is_answered_with_all_its_parts(model: ViT, tmp_path: Path) -> 
     assert (len(found), found.out) == (20, tmp_path / "out")
 
 
+def test_a_source_that_was_rewritten_is_read_again(model: ViT, tmp_path: Path) -> None:
+    """In one process, under the same name; a list of paths as well."""
+    source, listed = tmp_path / "cifar", tmp_path / "list.csv"
+    source.mkdir()
+    image = tmp_path / "0.png"
+    image.write_bytes(encoded(np.zeros((20, 20, 3), np.uint8)))
+    for count in (1, 2):
+        for name in (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"):
+            (source / f"{name}.bin").write_bytes(bytes(3073 * count))
+        (source / "batches.meta.txt").write_text("\n".join("abcdefghij"))
+        listed.write_text("path\n" + "0.png\n" * count)
+        for data, images in ((f"cifar10:{source}", 6 * count), (listed, count)):
+            out = tmp_path / f"out-{images}"
+            assert vt.embed(model, data, out=out, progress=False).count == images
+
+
 def test_labels_and_probabilities(model: ViT, world: Path, tmp_path: Path) -> None:
     whole = vt.predict(model, world / "files", progress=False)
     vt.predict(model, world / "files", out=tmp_path / "answers", progress=False)

@@ -11,7 +11,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -131,8 +131,7 @@ def entries(spec: str) -> Iterator[str | Piece]:
     elif files := matches(spec):
         found = iter(files)
     else:  # another source, or a sentence about what DATA can be
-        source_parts(spec)
-        return source_pieces(spec)
+        return iter(source_pieces(spec))
     first = next(found, None)
     if first is None:
         raise InputError(f"{spec} is a folder without images")
@@ -278,18 +277,12 @@ def images_of_samples(found: Iterable[Member]) -> list[Member]:
     return [member for stem, own, member in images if own or stem not in samples]
 
 
-def source_pieces(spec: str) -> Iterator[Piece]:
-    """Yield the images of a source that is opened as a whole, many at a time."""
-    for name, images in source_parts(spec).items():
+def source_pieces(spec: str) -> list[Piece]:
+    """Return the images of a source that is opened as a whole, many at a time."""
+    pieces: list[Piece] = []
+    for name, images in named_parts(*open_spec(spec, DataConfig(), "unlabeled")).items():
         for start in range(0, len(images), ROWS):
             stop = min(start + ROWS, len(images))
-            yield Piece(f"{spec} {name} {start} {stop}", partial(rows_of, spec, name, start, stop))
-
-
-@lru_cache(maxsize=1)
-def source_parts(spec: str) -> dict[str, ImageDataset]:
-    return named_parts(*open_spec(spec, DataConfig(), "unlabeled"))
-
-
-def rows_of(spec: str, name: str, start: int, stop: int) -> ImageDataset:
-    return source_parts(spec)[name].subset(np.arange(start, stop))
+            opened = partial(images.subset, np.arange(start, stop))
+            pieces.append(Piece(f"{spec} {name} {start} {stop}", opened))
+    return pieces
