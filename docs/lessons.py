@@ -1,5 +1,6 @@
 """The lessons are notebooks that are stored with their outputs: `python docs/lessons.py [NAME...]` runs the
-cells of both languages again and stores what they print and draw.
+cells of both languages again and stores what they print and draw. `python docs/lessons.py --pin` writes the
+version of pyproject.toml into their first cells, which install it in Colab.
 
 The Korean lesson has the same code: only comments and texts may differ.
 """
@@ -11,6 +12,7 @@ import itertools
 import json
 import re
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,18 @@ def code_cells(notebook: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the cells of code of the lesson itself, without the one that installs vitreous."""
     cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     return [cell for cell in cells if "remove-cell" not in cell["metadata"].get("tags", ())]
+
+
+def pinned(text: str, version: str) -> str:
+    """Return a stored lesson whose first cell installs this version."""
+    return re.sub(r'(%pip install -q \\"vitreous\[[\w,]+\])[^\\]*', rf"\g<1>=={version}", text)
+
+
+def pin() -> None:
+    """Write the version of pyproject.toml into the lessons of both languages."""
+    version = tomllib.loads((DOCS.parent / "pyproject.toml").read_text())["project"]["version"]
+    for path in DOCS.glob("*/learn/*.ipynb"):
+        path.write_text(pinned(path.read_text(encoding="utf-8"), version), encoding="utf-8")
 
 
 def executed(path: Path, kernel: str = "python3") -> dict[str, Any]:
@@ -112,6 +126,8 @@ def store(path: Path) -> None:
 
 if __name__ == "__main__":
     wanted = set(sys.argv[1:])
+    if wanted == {"--pin"}:
+        pin()
     for lesson in LESSONS:
         if not wanted or lesson.stem in wanted:
             store(lesson)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+import tomllib
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
 
 from environments import environment, extras_in, kernel
 
 DOCS = Path(__file__).parents[2] / "docs"
 LESSONS = sorted(path.stem for path in (DOCS / "en" / "learn").glob("*.ipynb"))
 LANGUAGES = ("en", "ko")
+VERSION = tomllib.loads((DOCS.parent / "pyproject.toml").read_text())["project"]["version"]
 
 
 def lessons_module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
@@ -36,6 +40,21 @@ def test_both_languages_of_a_lesson_install_the_same(lesson: str) -> None:
     english, korean = (extras_in(first_cell(lesson, language)) for language in LANGUAGES)
     assert "train" in english
     assert english == korean
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("lesson", LESSONS)
+def test_a_lesson_installs_the_version_that_it_was_written_for(
+    lesson: str, language: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In Colab a later version is installed as well as an earlier one; `lessons.py --pin` writes it."""
+    requirement = re.search(r'%pip install -q "([^"]+)"', first_cell(lesson, language))
+    assert requirement
+    assert str(Requirement(requirement[1]).specifier) == f"=={VERSION}"
+    stored = (DOCS / language / "learn" / f"{lesson}.ipynb").read_text(encoding="utf-8")
+    lessons = lessons_module(monkeypatch)
+    assert lessons.pinned(stored, VERSION) == stored
+    assert '==9.8.7\\"' in lessons.pinned(stored, "9.8.7")
 
 
 @pytest.fixture(scope="module")
