@@ -104,6 +104,19 @@ def test_no_release_is_made_of_a_version_without_notes(tmp_path: Path) -> None:
     assert subprocess.run(command, cwd=tmp_path, env=environment).returncode == 1
 
 
+def test_the_site_has_one_address() -> None:
+    """The package index, the pages of `learn`, the site's own pages and the lessons link to the same one."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    texts = [ROOT / "pyproject.toml", *(ROOT / "src").rglob("*.py"), *(ROOT / "docs").glob("*.py")]
+    texts += [path for kind in ("md", "ipynb") for path in (ROOT / "docs").rglob(f"*.{kind}")]
+    found = {
+        address
+        for path in texts
+        for address in re.findall(r"https://vitreous\.[\w.-]*\w", path.read_text("utf-8"))
+    }
+    assert found == {project["urls"]["Documentation"]}
+
+
 def test_each_step_of_a_release_finds_what_it_reads() -> None:
     text = (WORKFLOWS / "release.yml").read_text()
     for path in (*re.findall(r"\b(?:examples|requirements|tests|src)/[\w./-]+", text), ".ci/run"):
