@@ -16,7 +16,8 @@ import pytest
 import vitreous as vt
 import vitreous.data.sources.shards as shards_module
 from vitreous.data import dataset, held_out
-from vitreous.data.config import DataConfig, FetchedForm
+from vitreous.data.config import AugmentationConfig, DataConfig, FetchedForm
+from vitreous.data.image_samples import image_loader
 from vitreous.data.sources import open_data
 from vitreous.data.sources import remote as remote_shards
 from vitreous.data.sources import shard_index as indexing
@@ -285,6 +286,29 @@ def test_parts_that_cannot_be_stored_are_the_same(tmp_path, make_jpeg, monkeypat
     found = open_data(spec, DataConfig(test_fraction=0.2))
     for part, other in ((found.train, expected.train), (found.test, expected.test)):
         assert [part.key(index) for index in range(len(part))] == [other.key(i) for i in range(len(other))]
+
+
+def test_processes_that_train_together_read_different_shards(tmp_path, make_jpeg, cache):
+    """All images in an epoch: each shard by one process, and by no other."""
+    spec = shards(tmp_path, make_jpeg, lambda number: (".cls", str(number % 2).encode()), count=4)
+    memory = fsspec.filesystem("memory")
+    for file in Path(spec).parent.glob("*.tar"):
+        memory.pipe_file(f"/together/{file.name}", file.read_bytes())
+    images = open_data("memory://together/a-{000..003}.tar", WHOLE).train
+    read = []
+    for rank in range(2):
+        loader = image_loader(
+            images,
+            preprocessing=vt.Preprocessing(size=(8, 8)),
+            augmentation=AugmentationConfig(),
+            batch_size=5,
+            seed=0,
+            rank=rank,
+            world_size=2,
+        )
+        read.append({index for batch in loader.epoch(0) for index in batch.indices.tolist()})
+        assert len({index // 10 for index in read[rank]}) == 2
+    assert read[0] | read[1] == set(range(40))
 
 
 def test_shards_elsewhere_are_fetched_into_a_cache_of_limited_size(tmp_path, make_jpeg, monkeypatch, cache):

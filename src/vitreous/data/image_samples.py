@@ -79,9 +79,11 @@ def image_loader(
         reader: makes batches of another kind than `Batch`.
     """
     config = config or DataConfig()
-    processes, count, total = (rank, world_size), len(images), batch_size * world_size
-    if images.blocks is not None and not config.class_balance:
-        processes, count, total = (0, 1), count // world_size, batch_size  # each has its own samples
+    count = len(images)
+    by_blocks = images.blocks is not None and not config.class_balance
+    sharing, place = world_size, rank  # how many processes share a batch, and which of them this one is
+    if by_blocks:  # each reads blocks of its own, and makes its batches alone
+        sharing, place, count = 1, 0, count // world_size
 
     def order(epoch: int) -> Order:
         """The same in every process, unless the images are read by blocks."""
@@ -92,15 +94,14 @@ def image_loader(
         else:
             found = sampling.shuffled(count, seed=seed, epoch=epoch)
         copies = augmentation.repeated_augmentation
-        return sampling.repeated(found, copies, total) if copies > 1 else found
+        return sampling.repeated(found, copies, batch_size * sharing) if copies > 1 else found
 
     bad = BadFiles(allowed=config.read.bad_files)
     reader = reader or training_reader(
         images, preprocessing, augmentation, config.read.in_memory, bad=bad, workers=workers
     )
-    rank, world_size = processes
     loader = BatchLoader(
-        Sampler(order, count, batch_size=total, rank=rank, world_size=world_size),
+        Sampler(order, count, batch_size=batch_size * sharing, rank=place, world_size=sharing),
         reader.read,
         reader.collate,
         workers,
