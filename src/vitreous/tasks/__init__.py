@@ -1,9 +1,11 @@
 """Tasks: what a model can be trained to do, an object each, in one registry, which add-ons extend.
 
-task         what a task says of itself
-running      start, resume and train a run: the same functions for every task
-answering    open, evaluate and ask a model, likewise
-others       the tasks
+task           what a task says of itself, and the plan of a training
+training_run   the plan of a new run, and of one that continues: the same functions for every task
+trials         the plan of a training of which nothing is said
+fit, finish    training by a plan, and what follows: the evaluation and the report
+answerer       opening what answers, of any task
+pretraining    the tasks of pre-training; classification and regression are others
 
 Commands and the Python functions dispatch through `task_named`. A new task is a module or a folder here, and
 a row of `TASKS` in extensions.py; or one of an add-on, and a row of its `tasks`.
