@@ -76,17 +76,33 @@ DataT = TypeVar("DataT", bound=Parts)  # of which it learns
 AnswererT = TypeVar("AnswererT")  # what gives its answers
 
 
+class Compared(Protocol):
+    """Candidates that were compared before a network is trained: one of them answers in the end, or it does.
+    (`vitreous.tasks.trials.Comparison`)"""
+
+    @property
+    def seconds_to_answer(self) -> float:
+        """Seconds of an image, beside the network's, that what answers in the end may take."""
+
+    def begin(self, run: Run[Any]) -> None:
+        """Write what was compared into the run directory of the network, before that learns."""
+
+    def choose(
+        self, trained: Trained[Any, Any], **options: Unpack[Batching]
+    ) -> tuple[Trained[Any, Any], list[str]]:
+        """Return what answers, and sentences about it: all processes call it together."""
+
+
 @dataclass(frozen=True)
 class Plan(Generic[ConfigT, DataT]):
-    """What a training is going to do. It is made by `Task.plan`, changed by `plan_by_trials` and by what is
-    known of the machine, and nothing is decided after it.
+    """What a training is going to do. It is made by `Task.plan`, changed by `plan_by_trials`, and fitted to
+    the machine by `with_run`: nothing that is learned is decided after it.
 
     Attributes:
         reasons: why it is configured so, in sentences.
         name: of its run directory, where none is given.
         run: that directory, once it is made; before, one with a first model in whose place it is made.
-        compared: the candidates among which the answer is chosen at the end
-            (`vitreous.tasks.trials.Comparison`); None: the network answers.
+        compared: the candidates among which the answer is chosen at the end; None: the network answers.
         clock: of the command; None: its minutes are those of the training alone.
         findings: what was found in the data and said; None: not yet looked for.
     """
@@ -97,7 +113,7 @@ class Plan(Generic[ConfigT, DataT]):
     name: str
     reasons: tuple[str, ...] = ()
     run: Run[ConfigT] | None = None
-    compared: Any = None
+    compared: Compared | None = None
     clock: Clock | None = None
     findings: Sequence[Finding] | None = None
 
@@ -147,7 +163,7 @@ class Trained(NamedTuple, Generic[ConfigT, DataT]):
     model: nn.Module
     seconds: float
     waiting: float  # the share of this session's training time in which it waited for data
-    compared: object = None  # the candidates that it was compared with, as the task has them
+    compared: Compared | None = None  # the candidates that it was compared with
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,16 +232,18 @@ class Task(ABC, Generic[ConfigT, DataT, AnswererT]):
                     f"{Param(name)}{automatic} does not apply to {Param('task')} {self.name}: {instead}"
                 )
 
-    def other_command(self, path: Path) -> str:
-        """Return a sentence for a run of this task that was to be pre-trained and is not, or was to answer
-        and cannot."""
+    def other_command(self, path: Path, command: str | None = None) -> str:
+        """Return a sentence for a run of this task that is not one of the command that was given it; None: of
+        one that asks its model for answers, and it has none."""
         resumed = f"resume it with vitreous {self.config.command} --resume {quote(str(path))}"
         if self.info.no_answers:
             return f"{path} is a pre-training run and has no classes: {self.info.no_answers}; {resumed}"
-        return (
-            f"{path} is not a pre-training run: {resumed}; "
-            f"to pre-train from its weights: vitreous pretrain DATA --init {quote(str(path))}"
-        )
+        if command == "pretrain":
+            return (
+                f"{path} is not a pre-training run: {resumed}; "
+                f"to pre-train from its weights: vitreous pretrain DATA --init {quote(str(path))}"
+            )
+        return f"{path} is a run of {Param('task')} {self.name}: {resumed}"
 
     # Training, in the order of a run.
 

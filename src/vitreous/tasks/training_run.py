@@ -113,13 +113,8 @@ def with_run(
 def task_to_resume(path: Path, command: str = "train", task: str | None = None) -> AnyTask:
     """Return the task of a run that is to be continued. Raises InputError: as `resume_run`."""
     kind = task_of_run(path)
-    if (theirs := kind.config.command) != command:
-        if kind.info.no_answers or command == "pretrain":
-            raise InputError(kind.other_command(path))
-        raise InputError(
-            f"{path} is a run of {Param('task')} {kind.name}: resume it with vitreous {theirs} --resume "
-            f"{path}"
-        )
+    if kind.config.command != command:
+        raise InputError(kind.other_command(path, command))
     if task is not None and task != kind.name:
         raise InputError(
             f"{path} is a run of {Param('task')} {kind.name}, not {task}: leave out {Param('task')}"
