@@ -167,14 +167,14 @@ def file_entries(system: AbstractFileSystem, path: str) -> Iterator[str | Piece]
             text, _ = decoded_text(system.cat_file(path), path)
             table = json_table(text, path) if suffix == ".jsonl" else text_table(text, path)
             column = table.place(path_column(table.header, path)) or 0
-            yield from beside(
+            yield from manifest_paths(
                 system, path, (row[column] for row in table.lines.values() if len(row) > column)
             )
         case _:
             yield address(system, path)
 
 
-def beside(system: AbstractFileSystem, manifest: str, paths: Iterable[str | None]) -> Iterator[str]:
+def manifest_paths(system: AbstractFileSystem, manifest: str, paths: Iterable[str | None]) -> Iterator[str]:
     """Yield the paths or the URLs that a manifest gives, which may be relative to its folder; where it gives
     none, what names the row, as an image that cannot be read."""
     folder, name = os.path.split(manifest)
@@ -213,7 +213,7 @@ def parquet_entries(system: AbstractFileSystem, path: str) -> Iterator[str | Pie
         elif paths:
             batches = opened.iter_batches(ROWS, columns=[paths])
             listed = chain.from_iterable(batch.column(0).to_pylist() for batch in batches)
-            yield from beside(system, path, listed)
+            yield from manifest_paths(system, path, listed)
         else:
             names = ", ".join(opened.schema_arrow.names)
             raise InputError(f"{path} has neither images nor a column 'path', only: {names}")

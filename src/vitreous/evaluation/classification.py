@@ -363,7 +363,7 @@ def evaluate(
         probabilities=None,
         levels=levels,
         uncalibrated_error=None if temperature == 1 else levels.calibration(temperature).ece,
-        **found.about,
+        **found.evaluation_fields,
     )
 
 
@@ -390,7 +390,7 @@ def label_evaluation(
         classes=labels,
         targets=targets.with_classes(labels, columns.numpy()).tensor().numpy(),
         probabilities=outputs.values.sigmoid().numpy(),
-        **outputs.about,
+        **outputs.evaluation_fields,
     )
     if temperature == 1:
         return evaluation
@@ -413,5 +413,5 @@ def from_summaries(
         in_top5=in_top5 > 0,
         probabilities=outputs.values[:, 5:].numpy() if len(labels) <= MOST_KEPT else None,
         uncalibrated_error=None if temperature == 1 else calibrate(before, predictions == targets).ece,
-        **outputs.about,
+        **outputs.evaluation_fields,
     )

@@ -44,7 +44,7 @@ class Batching(TypedDict, total=False):
     world: World
 
 
-class About(TypedDict):
+class EvaluationFields(TypedDict):
     """Of which images there are outputs, as `Outputs` has it."""
 
     indices: Int[np.ndarray, " N"]
@@ -65,7 +65,7 @@ class Outputs(NamedTuple):
     seconds: float  # from the first image to the last
 
     @property
-    def about(self) -> About:
+    def evaluation_fields(self) -> EvaluationFields:
         """What every evaluation has of them: everything but the values."""
         return {
             "indices": self.indices,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -120,11 +122,10 @@ def write_model_report(
     model.eval()
     whole_model, model = model, network_to_show(model)
     parts: list[Exhibit | LeftOut] = list(more)
-    interactive: dict[str, object] | None = None
-    summary: dict[str, object] = {}
+    seen = OfViT()
     if isinstance(model, ViT):
-        found, interactive, summary = vit_exhibits(model, images, request)
-        parts += found
+        seen = vit_exhibits(model, images, request)
+        parts += seen.exhibits
     else:
         of_attention: dict[str, object] = {
             "label": request.label,
@@ -140,9 +141,10 @@ def write_model_report(
                 )
         reason = "no-network" if isinstance(model, Ensemble) else "no-tokens"
         parts += [filters_figure(model), left_out("groups.attention", reason)]
-    whole = not isinstance(model, LiveViT)  # nothing is known of the parts of another library's module
-    parts.append(architecture_figure(model) if whole else left_out("architecture", "other-library"))
-    notice = summary.pop("notice", "")
+    if isinstance(model, LiveViT):  # nothing is known of the parts of another library's module
+        parts.append(left_out("architecture", "other-library"))
+    else:
+        parts.append(architecture_figure(model))
     exhibits = [part for part in parts if isinstance(part, Exhibit)]
     missing = [part for part in parts if isinstance(part, LeftOut)]
     folder.mkdir(parents=True, exist_ok=True)
@@ -154,13 +156,13 @@ def write_model_report(
         name=name,
         kind=model_summary(whole_model),
         images=request.about,
-        notice=phrase("inspection.fresh") if request.fresh else notice,
+        notice=phrase("inspection.fresh") if request.fresh else seen.notice,
         facts={
             "parameters": sum(parameter.numel() for parameter in whole_model.parameters()),
             "classes": classes or whole_model.config.num_classes or 0,
             "images": len(images),
         },
-        explorer=interactive,
+        explorer=seen.explorer,
     )
     drawings: list[Path] = []
     arrays: dict[str, np.ndarray] = {}
@@ -173,17 +175,29 @@ def write_model_report(
         page,
         save_arrays(arrays, folder / "arrays.npz"),
         tuple(drawings),
-        {"images": len(images), **summary, "left_out": reasons},
+        {"images": len(images), **seen.summary, "left_out": reasons},
         boxes=any(isinstance(each.file, Chart) and each.file.boxes for each in exhibits),
     )
 
 
-def vit_exhibits(
-    model: ViT, images: Sequence[tuple[ImageLike, str]], request: InspectionRequest
-) -> tuple[list[Exhibit | LeftOut], dict[str, object], dict[str, object]]:
-    """Return the figures of a Vision Transformer with images (and their names), the explorer, and the main
-    numbers; layers and heads count from 1. Raises InputError: an unknown class, or a patch outside the grid.
+class OfViT(NamedTuple):
+    """What a page shows of a Vision Transformer alone; nothing, of other models.
+
+    Attributes:
+        explorer: what the interactive part reads.
+        summary: the main numbers; layers and heads count from 1.
+        notice: a sentence at the top of the page.
     """
+
+    exhibits: Sequence[Exhibit | LeftOut] = ()
+    explorer: dict[str, object] | None = None
+    summary: Mapping[str, object] = MappingProxyType({})
+    notice: str = ""
+
+
+def vit_exhibits(model: ViT, images: Sequence[tuple[ImageLike, str]], request: InspectionRequest) -> OfViT:
+    """Return what a page shows of a Vision Transformer with images (and their names). Raises InputError: an
+    unknown class, or a patch outside the grid."""
     config = model.config
     rows, columns = config.grid
     patch = request.patch or (rows // 2, columns // 2)
@@ -236,10 +250,9 @@ def vit_exhibits(
         "mean_attention_distance": seen.distance.mean(dim=(0, 2)).tolist(),
         "mean_attention_entropy": seen.entropy.mean(dim=(0, 2)).tolist(),
         "prunable_heads": figures.prunable_heads(evidence) if evidence and evidence.heads.any() else [],
-        "notice": notice,
         "artifact_tokens": int(unusual_norms(seen.norms[:, config.num_prefix_tokens :]).sum()),
     }
-    return parts, explorer_data(views, len(images)), summary
+    return OfViT(parts, explorer_data(views, len(images)), summary, notice)
 
 
 def other_view(

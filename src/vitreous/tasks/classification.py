@@ -252,7 +252,7 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
         return classification.evaluate(answerer, examples, **options)
 
     def report(
-        self, trained: Trained[RunConfig, Splits], answerer: Classifier, evaluation: Any, **more: Any
+        self, trained: Trained[RunConfig, Splits], answerer: Classifier, evaluation: Any, **extra: Any
     ) -> Path | None:
         if evaluation is None or not isinstance(answerer, Model):
             return None
@@ -272,10 +272,10 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
             model=answerer,
             evaluation=evaluation,
             images=self.get_held_out(data)[1],
-            baselines=[classical.Baseline(**each) for each in more["baselines"]],
-            candidates=more["candidates"],
+            baselines=[classical.Baseline(**each) for each in extra["baselines"]],
+            candidates=extra["candidates"],
             sheet=sheet,
-            findings=more["findings"],
+            findings=extra["findings"],
         )
 
     def extra_fields(self, trained: Trained[RunConfig, Splits]) -> dict[str, Any]:

@@ -265,16 +265,16 @@ class Regression(ImageTask[RegressionConfig, Splits, Regressor]):
         return RegressionEvaluation(
             targets=examples.targets.tensor(found.indices).numpy().astype(float),
             predictions=found.values.flatten().numpy().astype(float),
-            **found.about,
+            **found.evaluation_fields,
         )
 
     def report(
-        self, trained: Trained[RegressionConfig, Splits], answerer: Regressor, evaluation: Any, **more: Any
+        self, trained: Trained[RegressionConfig, Splits], answerer: Regressor, evaluation: Any, **extra: Any
     ) -> Path | None:
         if evaluation is None or not isinstance(answerer, Model):
             return None
         path, images = trained.run.path, self.get_held_out(trained.data)[1]
-        baselines = [Baseline(**each) for each in more["baselines"]]
+        baselines = [Baseline(**each) for each in extra["baselines"]]
         network = model_figures.network_to_show(answerer)
         return report.write_run_report(
             path,
@@ -282,16 +282,16 @@ class Regression(ImageTask[RegressionConfig, Splits, Regressor]):
             [
                 scatter_figure(evaluation),
                 evaluation_figures.baselines_figure(evaluation, baselines),
-                *([evaluation_figures.candidates_table(more["candidates"])] if more["candidates"] else []),
+                *([evaluation_figures.candidates_table(extra["candidates"])] if extra["candidates"] else []),
                 evaluation_figures.curves_figure(path, "regression"),
                 report.every_prediction(path, answerer, evaluation, images),
                 *model_figures.model_exhibits(network, *report.sample_batch(network, images)),
             ],
             kind="regression",
             evaluation=evaluation,
-            findings=more["findings"],
+            findings=extra["findings"],
             ahead=report.baseline_ahead(evaluation, baselines),
-            candidates=more["candidates"],
+            candidates=extra["candidates"],
         )
 
     def extra_fields(self, trained: Trained[RegressionConfig, Splits]) -> dict[str, Any]:

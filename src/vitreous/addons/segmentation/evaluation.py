@@ -195,7 +195,7 @@ def evaluate_segmenter(
     return SegmentationEvaluation(
         classes=images.classes,
         confusions=outputs.values.numpy(),
-        **outputs.about,
+        **outputs.evaluation_fields,
     )
 
 

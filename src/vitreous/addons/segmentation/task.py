@@ -234,14 +234,14 @@ class Segmentation(ImageTask[SegmentationConfig, MaskSplits, nn.Module]):
         return evaluate_segmenter(answerer, examples, **options)
 
     def report(
-        self, trained: Trained[SegmentationConfig, MaskSplits], answerer: Any, evaluation: Any, **more: object
+        self, trained: Trained[SegmentationConfig, MaskSplits], answerer: Any, evaluation: Any, **extra: Any
     ) -> Path | None:
         if evaluation is None:
             return None
         from vitreous.addons.segmentation.figures import write_segmentation_report
 
         images = self.get_held_out(trained.data)[1]
-        shown = {"evaluation": evaluation, "images": images, "findings": more["findings"]}
+        shown = {"evaluation": evaluation, "images": images, "findings": extra["findings"]}
         return write_segmentation_report(trained.run.path, model=answerer, **shown)
 
     def extra_fields(self, trained: Trained[SegmentationConfig, MaskSplits]) -> dict[str, Any]:

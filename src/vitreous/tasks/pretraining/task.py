@@ -340,11 +340,11 @@ class Pretraining(ImageTask[PretrainingT, Splits, nn.Module]):
             task=self.name,
             loss=loss,
             trivial=trivial,
-            **found.about,
+            **found.evaluation_fields,
         )
 
     def report(
-        self, trained: Trained[PretrainingT, Splits], answerer: Any, evaluation: Any, **more: Any
+        self, trained: Trained[PretrainingT, Splits], answerer: Any, evaluation: Any, **extra: Any
     ) -> Path:
         run, images = trained.run, self.get_held_out(trained.data)[1] or trained.data.train
         answerer.cpu()
@@ -356,7 +356,7 @@ class Pretraining(ImageTask[PretrainingT, Splits, nn.Module]):
             illustrate=answerer.illustration,
             images=images,
             evaluation=evaluation,
-            findings=more["findings"],
+            findings=extra["findings"],
         )
 
     def extra_fields(self, trained: Trained[PretrainingT, Splits]) -> dict[str, Any]:
