@@ -43,6 +43,15 @@ def test_importing_costs_nothing_heavy() -> None:
     assert done.stdout.strip() == "set()"
 
 
+def test_settings_of_a_file_change_the_model_that_answers(model: ViT, tmp_path: Path) -> None:
+    image = np.zeros((32, 32, 3), np.uint8)
+    (tmp_path / "larger.toml").write_text("[model]\nimage_size = 64\n")
+    vt.save(model, tmp_path / "m")
+    [one] = vt.predict(tmp_path / "m", image, config=tmp_path / "larger.toml", precision="fp32")
+    [other] = vt.predict(tmp_path / "m", image, image_size=64, precision="fp32")
+    assert one == other
+
+
 def test_an_answer_imports_nothing_that_trains_and_no_other_format(model: ViT, tmp_path: Path) -> None:
     """What `vitreous predict` waits for before its first image."""
     vt.save(model, tmp_path / "m")

@@ -9,10 +9,12 @@ from typing import Any, NamedTuple, get_args
 import pytest
 
 import vitreous as vt
+from vitreous.api.options import EvaluateOptions, InspectOptions, PredictOptions
 from vitreous.extensions import Outputs, tasks
 from vitreous.languages import LANGUAGES, catalog
 from vitreous.tasks import task_named
 from vitreous.tasks.task import Task
+from vitreous.training.options import options_of
 
 
 class Tiny(NamedTuple):
@@ -67,6 +69,17 @@ def test_a_row_says_of_a_task_what_the_task_says_of_itself(name: str) -> None:
         assert task.info.panels in catalog(language)["panels"], f"{name}: [panels] of {language}.toml"
     for asked, options in task.info.options.items():
         assert options, asked
+
+
+@pytest.mark.parametrize(
+    ("command", "declared"),
+    [("predict", PredictOptions), ("evaluate", EvaluateOptions), ("inspect", InspectOptions)],
+)
+def test_what_only_some_tasks_have_is_understood_by_one(command: str, declared: type) -> None:
+    """Such as the file of settings, which `predict` has and every task refused."""
+    asked = {name for name, option in options_of(declared).items() if option.of}
+    known = set[str]().union(*(task_named(name).info.options.get(command, ()) for name in tasks()))
+    assert asked <= known
 
 
 @pytest.mark.slow

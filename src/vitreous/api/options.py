@@ -36,11 +36,12 @@ InputSize = Annotated[
     Option(
         "pixels of the images that the model takes: 384, or (height, width); by default its own",
         in_shell=SIZE,
+        of="images",
     ),
 ]
 ModelSettings = Annotated[
     "Settings | None",
-    Option('fields of the model\'s configuration: {"model.heads": 12}', in_shell=ANY_SETTING),
+    Option('fields of the model\'s configuration: {"model.heads": 12}', in_shell=ANY_SETTING, of="images"),
 ]
 PageLanguage = Annotated[str | None, Option("language of the page: en or ko; by default the locale's")]
 Patches = Annotated[
@@ -68,13 +69,19 @@ TestTimeAugmentation = Annotated[
         "test-time augmentation: average the predictions for an image, its corners and, if the model was "
         "trained with them, mirror images; five or ten times the work",
         default=False,
+        of="labels",
     ),
 ]
-Workers = Annotated[int | None, Option("threads that decode images; by default one for each core")]
+Workers = Annotated[
+    int | None, Option("threads that decode images; by default one for each core", of="images")
+]
 
 
 class PredictOptions(TypedDict, total=False):
-    top: Annotated[int | None, Option("number of labels for each image, most probable first; by default 5")]
+    top: Annotated[
+        int | None,
+        Option("number of labels for each image, most probable first; by default 5", of="labels"),
+    ]
     threshold: Annotated[
         "Threshold | None",
         Option(
@@ -84,6 +91,7 @@ class PredictOptions(TypedDict, total=False):
             in_shell="report all labels with at least this probability, several or none: a number; "
             "LABEL=NUMBER for some, 0.5 for the others; best: for each label of a multi-label model, the "
             "threshold with the largest F1 on the validation set",
+            of="labels",
         ),
     ]
     tta: TestTimeAugmentation

@@ -18,7 +18,7 @@ from vitreous.deployment.answers import (
     write_answers,
 )
 from vitreous.errors import InputError, LazyModule, Param
-from vitreous.training.options import with_options
+from vitreous.training.options import options_of, with_options
 
 if TYPE_CHECKING:
     from vitreous.api import answer_parts
@@ -28,7 +28,7 @@ else:  # they import PyTorch, without which an exported file answers
     answer_parts = LazyModule("vitreous.api.answer_parts")
     runs = LazyModule("vitreous.training.run")
 
-OF_ALL_TASKS = {"batch_size", "device", "patches", "precision"}  # which have these options
+OF_SOME_TASKS = {name for name, option in options_of(PredictOptions).items() if option.of}
 FEW = 8  # images, whose progress is not shown
 
 
@@ -61,7 +61,7 @@ def predict(model: ModelLike, images: object, **options: Unpack[PredictOptions])
     in_parts = out is not None and is_folder(out)
     light = not in_parts and predictor.light is not None
     if not light:
-        given = {name: value for name, value in asked.items() if name not in OF_ALL_TASKS}
+        given = {name: value for name, value in asked.items() if name in OF_SOME_TASKS}
         use.task.check_options("predict", **given, out=out)
     writes_files = not light and bool(use.task.info.answer_folder)
     if out is not None and in_parts and not writes_files:

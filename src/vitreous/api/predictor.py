@@ -24,6 +24,7 @@ from vitreous.api.arguments import (
     weights_folder,
 )
 from vitreous.api.model_use import ModelUse
+from vitreous.api.options import PredictOptions
 from vitreous.data.image_list import ImageList, ImageRows, is_blank
 from vitreous.deployment.answers import WRONG, Columns, answered, filled
 from vitreous.deployment.programs import is_program, substitute
@@ -31,6 +32,7 @@ from vitreous.deployment.torchless import TorchlessClassifier, open_torchless
 from vitreous.errors import InputError, LazyModule, Param, nearest, utf8_name
 from vitreous.models.stored import BadImage
 from vitreous.outside import local_path
+from vitreous.training.options import options_of
 
 if TYPE_CHECKING:
     from vitreous.api import engines, model_source
@@ -41,7 +43,7 @@ else:  # they import PyTorch, without which an exported file answers
     model_source = LazyModule("vitreous.api.model_source")
 
 OUTPUTS = ("labels", "features")
-OPTIONS = ("top", "threshold", "tta")  # of the output "labels"
+OPTIONS = tuple(name for name, each in options_of(PredictOptions).items() if each.of == "labels")
 NO_ANSWER = ("path", *WRONG)  # the columns that an image has without an answer
 
 

@@ -77,7 +77,7 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
         compares=True,
         options={
             "train": TRAINING | {"recipe", "batch_size auto"},
-            "evaluate": READING | {"config", "tta", "real_labels"},
+            "evaluate": READING | {"tta", "real_labels"},
             "predict": READING | {"top", "out", "tta", "threshold"},
             "inspect": INSPECTING,
         },

@@ -51,7 +51,7 @@ else:  # a command that answers needs none of what trains
 log = logging.getLogger(__name__)
 MOST_NAMED = 6  # settings of the user's that are named
 DRAWN = {"split", "test_fraction", "validation_fraction"}
-OPENING: frozenset[str] = frozenset({"image_size", "settings"})
+OPENING: frozenset[str] = frozenset({"image_size", "settings", "config"})
 READING: frozenset[str] = OPENING | {"workers"}
 INSPECTING: frozenset[str] = OPENING | {"label", "patch", "compare", "attributions"}
 TRAINING: frozenset[str] = frozenset(ImageOptions.__annotations__)

@@ -199,7 +199,7 @@ class Regression(ImageTask[RegressionConfig, Splits, Regressor]):
         compares=True,
         options={
             "train": TRAINING | {"recipe"},
-            "evaluate": READING | {"config", "tta"},
+            "evaluate": READING | {"tta"},
             "predict": READING | {"out", "tta"},
             "inspect": INSPECTING,
         },

@@ -77,6 +77,8 @@ class Option(NamedTuple):
         default: of the Python function.
         in_python: whether only the Python function has it.
         in_shell: the help, where the option is written otherwise there.
+        of: of what is asked of a model, what only some tasks have: the "labels" of images, or the "images"
+            themselves; "": every task has it.
     """
 
     text: str
@@ -86,6 +88,7 @@ class Option(NamedTuple):
     default: object = None
     in_python: bool = False
     in_shell: str = ""
+    of: str = ""
 
 
 Device = Annotated[
@@ -93,7 +96,7 @@ Device = Annotated[
 ]
 ANY_SETTING = "any field of the configuration, as often as needed: --set model.depth=6"
 SIZE = "pixels of the images that the model takes: 384, or 384x512 (height x width)"
-ConfigFile = Annotated[str | Path | None, Option("a TOML file of such settings")]
+ConfigFile = Annotated[str | Path | None, Option("a TOML file of such settings", of="images")]
 
 
 class RunOptions(TypedDict, total=False):

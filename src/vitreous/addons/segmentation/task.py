@@ -168,7 +168,7 @@ class Segmentation(ImageTask[SegmentationConfig, MaskSplits, nn.Module]):
         answer_folder="segmented",
         options={
             "train": TRAINING,
-            "evaluate": READING | {"config"},
+            "evaluate": READING,
             "predict": OPENING | {"out"},
             "inspect": frozenset({"patch", "image_size"}),
         },
