@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,12 @@ from vitreous.models.config import ViTConfig
 from vitreous.models.ensemble import Ensemble, EnsembleConfig, LinearConfig, MemberConfig, NetworkConfig
 from vitreous.models.model import build_model
 from vitreous.models.settings import set_leaf
-from vitreous.tasks import task_named, training_run
+from vitreous.tasks import task_named
 from vitreous.tasks.recipe_choice import choose_recipe
+from vitreous.tasks.training_run import with_run
 from vitreous.training import precision
 from vitreous.training.place import ON_CPU
 from vitreous.training.precision import pick_precision
-from vitreous.training.recipes import recipe
 from vitreous.training.settings import configure, leaves
 
 
@@ -203,17 +204,17 @@ def test_bf16_is_chosen_where_a_product_is_faster_in_it(monkeypatch: pytest.Monk
     precision.time_of_bf16.cache_clear()
 
 
-def test_the_memory_of_large_batches_is_measured_and_split(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = configure(recipe("paper-fine-tuning").config, {"training": {"batch_size": 360}})
-    cpu = torch.device("cpu")
-    monkeypatch.setattr(training_run, "free_bytes", lambda device: 16 * 2**30)
-    assert training_run.may_not_fit(config, cpu)
-    assert not training_run.may_not_fit(choose_recipe("photos", summary()).config, cpu)
-    digits = recipe("digits").config
-    task = task_named("classification")
-    data = task.plan("digits", {}).data
-    monkeypatch.setattr(training_run, "free_bytes", lambda device: 20_000_000)
-    assert training_run.parts_that_fit(task, digits, data, ON_CPU) > 1
+def test_the_memory_of_large_batches_is_measured_and_split(tmp_path: Path) -> None:
+    """More images than fit into the memory of any machine."""
+    large = {"training": {"batch_size": 2**26, "length": "1 steps"}}
+    plan = task_named("classification").plan("digits", {})
+    small = with_run(plan, {}, ON_CPU, out=tmp_path / "small")
+    assert small.config.training.computed.grad_accum_steps == 1
+    plan = replace(plan, config=configure(plan.config, large))
+    split = with_run(plan, large, ON_CPU, out=tmp_path / "large")
+    parts = split.config.training.computed.grad_accum_steps
+    assert parts > 1
+    assert f"in {parts} micro-batches" in split.reasons[-1]
 
 
 def test_what_the_user_set_is_told_beside_the_recipe() -> None:

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 from forked import run_group
 from vitreous.addons.self_supervision.contrastive import (
@@ -20,7 +21,8 @@ from vitreous.addons.self_supervision.tasks import of_views
 from vitreous.addons.self_supervision.views import PairConfig, Views
 from vitreous.errors import InputError
 from vitreous.models.bit import BiT, BiTConfig
-from vitreous.tasks import task_named, training_run
+from vitreous.tasks import task_named
+from vitreous.tasks.training_run import with_run
 from vitreous.training.config import MachineConfig, TrainingConfig
 from vitreous.training.distributed import World
 from vitreous.training.learner import Learner
@@ -203,21 +205,23 @@ def test_micro_batches_of_one_image_are_refused(tiny, images):
         TrainStep(learner, LossOf(learner.model, of_views), config, seed=0)(Views(pairs, pairs[:, :0]))
 
 
-def test_either_all_processes_measure_their_memory_or_none(monkeypatch, tmp_path):
+def test_either_all_processes_measure_their_memory_or_none(tmp_path):
     """What is measured exchanges features: one process alone would wait for the others for ever."""
+    plan = task_named("contrastive").plan("digits", {})
 
     class OneOfThemIsShort(World):
         def any(self, flags: tuple[bool, ...]) -> tuple[bool, ...]:
             return tuple(True for _ in flags)
 
-    asked = []
-    monkeypatch.setattr(training_run, "may_not_fit", lambda *_: False)
-    monkeypatch.setattr(training_run, "parts_that_fit", lambda *_: asked.append(1) or 2)
-    plan = task_named("contrastive").plan("digits", {})
-    place = Place(world=OneOfThemIsShort())
-    started = training_run.with_run(plan, {}, place, out=tmp_path / "run")
-    assert asked
-    assert started.run.config.training.computed.grad_accum_steps == 2
+    passes = []
+    counting = register_module_forward_pre_hook(lambda module, inputs: passes.append(module))
+    try:
+        with_run(plan, {}, Place(), out=tmp_path / "enough")
+        assert not passes
+        with_run(plan, {}, Place(world=OneOfThemIsShort()), out=tmp_path / "short elsewhere")
+        assert passes
+    finally:
+        counting.remove()
 
 
 DRIVER = """
