@@ -23,5 +23,5 @@ BROKEN_RUNS = program()
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BROKEN_RUNS.CASES)
 def test_doctor_is_right(name: str, tmp_path: Path) -> None:
-    row = BROKEN_RUNS.examined(name, tmp_path, 24, seed=0)
+    row = BROKEN_RUNS.examined(name, tmp_path, seed=0)
     assert row["right"], row

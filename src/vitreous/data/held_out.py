@@ -128,7 +128,7 @@ def with_own_parts(
         if validation is None and config.validation_fraction != "auto":
             raise InputError(
                 f"data.validation_fraction={fraction} leaves no image to validate on: "
-                "every class has a single image"
+                "every class has a single image, or copies of one"
             )
     return train, validation, test
 
