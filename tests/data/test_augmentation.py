@@ -54,6 +54,17 @@ def test_flips_mirror_some_images_and_leave_the_others():
     assert 16 < same.sum() < 48
 
 
+def test_every_step_of_every_epoch_is_augmented_anew():
+    transform = BatchTransform(
+        Preprocessing(channels=3), AugmentationConfig(affine=AffineConfig(translate=0.3))
+    )
+    images = torch.randint(0, 256, (8, 3, 16, 16), dtype=torch.uint8)
+    first = transform(Numbers(images), 0, 0).images
+    assert torch.equal(transform(Numbers(images), 0, 0).images, first)
+    assert not torch.equal(transform(Numbers(images), 0, 1).images, first)
+    assert not torch.equal(transform(Numbers(images), 1, 0).images, first)
+
+
 def test_an_affine_of_nothing_changes_nothing():
     images = torch.randn(8, 1, 9, 12)
     assert torch.allclose(augment(images, AugmentationConfig(affine=AffineConfig())), images, atol=1e-5)

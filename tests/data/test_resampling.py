@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from vitreous.data import transforms
-from vitreous.data.transforms import Loops, evaluation_pixels, last_row, resample, rows_first
+from vitreous.data.transforms import Loops, crop_pixels, evaluation_pixels, last_row, resample, rows_first
 from vitreous.models.preprocessing import Preprocessing, to_tensor
 from vitreous.models.stored import stored
 
@@ -35,6 +35,15 @@ def noise(seed: int, height: int, width: int) -> np.ndarray:
 
 def pillows(pixels: np.ndarray, size: tuple[int, int], kernel: str) -> torch.Tensor:
     return to_tensor(Image.fromarray(pixels).resize(size[::-1], FILTERS[kernel]))
+
+
+@pytest.mark.parametrize("kernel", FILTERS)
+def test_a_crop_of_training_is_resized_as_pillow_does(kernel: str) -> None:
+    pixels = noise(1, 40, 50)
+    preprocessing = Preprocessing(size=(24, 16), interpolation=kernel)
+    cropped = crop_pixels(to_tensor(Image.fromarray(pixels)), (4, 6, 30, 36), (40, 50), preprocessing)
+    expected = pillows(pixels[4:34, 6:42], (24, 16), kernel)
+    assert (cropped.int() - expected.int()).abs().max() <= 1
 
 
 @settings(deadline=None, max_examples=150)
