@@ -5,9 +5,10 @@
 
 Every run is trained by `vitreous.train` with the settings that it chooses itself, but for a smaller model,
 the number of epochs, a validation set, and the one thing that is broken. A run is named after what is broken
-or, of a good one, after its images. For each broken run the table has the finding that it should begin with
-and what `doctor` said; about a good run, which is as long as its recipe, it should say nothing but notes.
-Another seed is other images, another split and other weights. Rows that the JSON file has are not computed again unless they are named, and runs
+or, of a good one, after its images.
+For each broken run the table has the finding that it should begin with, and what `doctor` said; about a good
+run, which is as long as its recipe, it should say nothing but notes. Another seed is other images, another
+split and other weights. Rows that the JSON file has are not computed again unless they are named, and runs
 that `--keep` has are not trained again, so that a program that was stopped goes on, and a doctor that has
 changed is asked about the same runs.
 """
@@ -210,7 +211,9 @@ CASES = {
     ),
     "leak": Case(leaking, "leak"),
     "wrong-labels": Case(made(shapes, images=120, wrong=0.15), "wrong labels"),
-    "blank-images": Case(made(blank, 2), "blank images", {"data.validation_fraction": 0.0}),
+    "blank-images": Case(
+        made(blank, 2), "blank images", {"data.validation_fraction": 0.0}
+    ),  # there is nothing to hold out
     "slow-loader": Case(made(shapes), "loader", {"training.length": "8 epochs"}, slow_loader=True),
     "frozen-encoder": Case(made(shapes), "frozen encoder", {"training.freeze": ["backbone"]}),
     "image-too-large": Case(
@@ -273,12 +276,11 @@ def examined(name: str, folder: Path, seed: int) -> dict[str, Any]:
     findings = vt.doctor(run).findings
     said = [[each.kind, each.problem, each.fix] for each in findings]
     alarms = [each for each in findings if each.severity != "note" and each.kind != "below baseline"]
-    evaluation = run.evaluation or vt.evaluate(run.path, progress=False)
     return {
         "expected": case.first,
         "right": said[0][0] == case.first if case.first and said else not (case.first or alarms),
         "findings": said,
-        "accuracy": round(evaluation.metrics["accuracy"].value, 3),
+        "accuracy": run.evaluation and round(run.evaluation.metrics["accuracy"].value, 3),
         "seconds": round(time.perf_counter() - began, 1),
     }
 
