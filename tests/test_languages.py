@@ -18,7 +18,6 @@ import vitreous as vt
 from vitreous.data.checks import OF_PAIRS
 from vitreous.data.image_samples import target_in_words
 from vitreous.errors import InputError
-from vitreous.inspection.architecture import stage_words
 from vitreous.languages import (
     LANGUAGES,
     catalog,
@@ -30,7 +29,7 @@ from vitreous.languages import (
     terminal,
 )
 from vitreous.models.config import ViTConfig
-from vitreous.models.description import describe
+from vitreous.models.description import describe, stage_words
 from vitreous.models.names import config_of
 
 SOURCE = Path(vt.__file__).parent
@@ -285,8 +284,9 @@ def test_a_korean_diagram_of_a_model_has_no_english_stages() -> None:
         {"patch_size": 16, "pooling": "mean-all", "stem": {"kind": "convolution", "widths": [8, 16, 16, 16]}},
     ]
     configs = [ViTConfig(**{**shape, **each, "mlp_dim": 24}) for each in models]
-    configs += [config_of(name, image_size=64) for name in ("R26+ViT-B/32", "BiT-R50x1")]
-    stages = [stage for config in configs for stage in describe(config).stages]
+    configs += [config_of(name, image_size=64) for name in ("R26+ViT-B/32", "BiT-R50x1", "Seg-Ti-Mask/16")]
+    described = [describe(config) for config in configs] + [vt.describe("transformer-base", language="en")]
+    stages = [stage for each in described for stage in each.stages]
     with speaking("ko"):
         found = {stage_words(text) for stage in stages for text in (stage.name, stage.written_shape)}
         assert target_in_words(torch.tensor([0.7, 0.3]), ("a", "b")) == "a 70.0% + b 30.0%"
@@ -294,6 +294,18 @@ def test_a_korean_diagram_of_a_model_has_no_english_stages() -> None:
     assert english == {"LayerNorm", "GroupNorm"}
     assert "헤드 2개, 19x8" in found
     assert {stage_words(stage.written_shape) for stage in stages} == {stage.written_shape for stage in stages}
+
+
+@pytest.mark.parametrize("name", ["ViT-Ti/16", "BiT-R50x1", "Seg-Ti-Mask/16"])
+def test_a_korean_description_and_drawing_have_no_english_words(name: str) -> None:
+    """Names of layers, formulas and units apart, in every row and column."""
+    english = re.compile(r"[a-z]{3,} [a-z]{2,}|\bEq\.|^\s*(?!resnet)[a-z]{3,}", re.MULTILINE)
+    described = vt.describe(name, language="ko")
+    assert not english.findall(str(described))
+    assert described.stages[0].name == "image", "names are for programs"
+    assert "title" not in described.table()[0]
+    svg = vt.draw(name, language="ko").svg
+    assert not english.findall("\n".join(re.findall(r"<text[^>]*>([^<]*)", svg)))
 
 
 @pytest.mark.slow

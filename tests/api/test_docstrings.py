@@ -31,7 +31,7 @@ OWN = {  # calls in which it has: what is trained, exported or changed, and what
         "SegmenterConfig",
     },
     "batch_size": {"compare", "describe", "pretrain", "train", "train_translator", "translate"},
-    "language": {"draw", "learn", "pretrain", "study", "train", "train_translator"},
+    "language": {"describe", "draw", "learn", "pretrain", "study", "train", "train_translator"},
     "device": {"load"},
     "precision": {"export", "inspect", "pretrain", "train", "train_translator"},
     "progress": {"doctor", "export", "learn", "optimize", "pretrain", "study", "train", "train_translator"},

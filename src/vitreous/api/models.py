@@ -45,7 +45,8 @@ def describe(model: ModelLike, **options: Unpack[DescribeOptions]) -> Descriptio
     """
     check_batch_size(options["batch_size"])
     shapes = shapes_of(model, changed_fields(options))
-    found = description.describe(shapes, batch_size=options["batch_size"])
+    with speaking(options["language"]):
+        found = description.describe(shapes, batch_size=options["batch_size"])
     return replace(found, images=pipeline(found.preprocessing)) if found.preprocessing else found
 
 

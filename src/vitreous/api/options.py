@@ -44,6 +44,9 @@ ModelSettings = Annotated[
     Option('fields of the model\'s configuration: {"model.heads": 12}', in_shell=ANY_SETTING, of="images"),
 ]
 PageLanguage = Annotated[str | None, Option("language of the page: en or ko; by default the locale's")]
+WordsLanguage = Annotated[
+    str | None, Option("language of the words: en or ko; by default that of the locale")
+]
 Patches = Annotated[
     int | None,
     Option(
@@ -297,6 +300,7 @@ class DescribeOptions(TypedDict, total=False):
     batch_size: Annotated[int, Option("images in the batch whose memory is computed", default=1)]
     settings: ModelSettings
     config: ConfigFile
+    language: WordsLanguage
 
 
 class DrawOptions(TypedDict, total=False):
@@ -305,7 +309,7 @@ class DrawOptions(TypedDict, total=False):
         str,
         Option("light, dark, or auto: that of the page or system that shows the drawing", default="auto"),
     ]
-    language: Annotated[str | None, Option("language of the words: en or ko; by default that of the locale")]
+    language: WordsLanguage
     image_size: InputSize
     settings: ModelSettings
     config: ConfigFile

@@ -12,6 +12,7 @@ from vitreous.api.options import ConvertOptions, DescribeOptions
 from vitreous.cli.options import Json, Model, with_parsed_options
 from vitreous.cli.printing import print_json, print_names, print_table
 from vitreous.errors import InputError
+from vitreous.languages import phrase, speaking
 from vitreous.languages.terminal import said, word
 from vitreous.results import byte_size, si
 
@@ -41,9 +42,8 @@ def describe(
     if json:
         print_json({"model": model, **description.to_json()})
     else:
-        print(f"{said('{model}: one forward pass', model=model)}\n\n{description}")
-        if description.images:
-            print(said("images: {pipeline}", pipeline=description.images))
+        with speaking(description.language):
+            print(phrase("description.title", model=model), description, sep="\n\n")
 
 
 SourceFormat = Annotated[str, Parameter(name="--from", metavar="TEXT")]

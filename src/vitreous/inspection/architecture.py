@@ -3,7 +3,6 @@ weights."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from itertools import groupby
 from typing import NamedTuple
@@ -13,8 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vitreous.inspection.page import HTML, Exhibit, exhibit
-from vitreous.languages import filled, words
-from vitreous.models.description import Stage, describe
+from vitreous.models.description import Stage, describe, stage_words
 from vitreous.results import si
 
 BINS = 41  # of a histogram
@@ -64,7 +62,7 @@ def architecture_figure(model: nn.Module) -> Exhibit:
         rows.append(
             StageRow(
                 stage,
-                stage_words(stage.name),
+                stage.title,
                 stage_words(stage.written_shape),
                 si(stage.parameters) if stage.parameters else "",
                 si(stage.macs) if stage.macs else "",
@@ -81,12 +79,6 @@ def architecture_figure(model: nn.Module) -> Exhibit:
         macs=si(described.macs),
         reach=REACH,
     )
-
-
-def stage_words(described: str) -> str:
-    """Return the name or the shape of a stage, as `vitreous describe` has it, in the language of the page."""
-    name = re.sub(r"\d+", "n", described.lower().replace(",", "").replace(" ", "-"))
-    return filled(words("stages").get(name, described), {"n": re.findall(r"\d+", described)})
 
 
 @torch.inference_mode()

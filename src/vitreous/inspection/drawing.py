@@ -519,8 +519,8 @@ def draw_stages(stages: Sequence[description.Stage]) -> Canvas:
         kind = next((kind for part, kind in STAGE_COLORS.items() if part in stage.name), "panel")
         canvas.box(MARGIN, y, WIDTH - 2 * MARGIN, 30, kind)
         times = f" ({stage.times} ×)" if stage.times > 1 else ""
-        canvas.text(MARGIN + 12, y + 20, stage.name + times, anchor="start")
-        canvas.text(WIDTH - MARGIN - 12, y + 20, stage.written_shape, "soft", "end")
+        canvas.text(MARGIN + 12, y + 20, stage.title + times, anchor="start")
+        canvas.text(WIDTH - MARGIN - 12, y + 20, description.stage_words(stage.written_shape), "soft", "end")
         y += 32
     return canvas
 

@@ -23,7 +23,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from vitreous.languages import phrase
+from vitreous.languages import CURRENT, filled, phrase, speaking, words
 from vitreous.layers.attention import Attention, CrossAttention
 from vitreous.layers.embedding import PatchStem, to_patches
 from vitreous.models.bit import BiTConfig
@@ -39,7 +39,7 @@ class Stage:
     """One step from the input to the output.
 
     Attributes:
-        name: what happens.
+        name: what happens, in English.
         equation: where the paper says so (arXiv 2010.11929, unless another number is given).
         shape: of the result for one image; only the image itself is written as a batch of one.
         times: how often the step happens: once for each layer of the encoder.
@@ -47,6 +47,7 @@ class Stage:
         macs: multiply-accumulate operations of all these times together, for one image.
         heads: the shape begins with the number of heads.
         weights: the names of the parameters.
+        title: the name in the language of the description.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Stage:
     macs: int = 0
     heads: bool = False
     weights: list[str] = field(default_factory=list)
+    title: str = ""
 
     @property
     def written_shape(self) -> str:
@@ -67,11 +69,19 @@ class Stage:
         return "x".join(map(str, self.shape))
 
 
+def stage_words(described: str) -> str:
+    """Return the name or the written shape of a stage in the language that is spoken; as it is where no
+    catalog has it, such as that of someone's own model."""
+    name = re.sub(r"\d+", "n", described.lower().replace(",", "").replace(" ", "-"))
+    return filled(words("stages").get(name, described), {"n": re.findall(r"\d+", described)})
+
+
 @dataclass(frozen=True)
 class Description(Result):
     """The stages of a model, and what it costs. `sequence` is the number of tokens and their width; `memory`
     is that of `batch_size` images, everything else that of one; `answers` says by which methods an ensemble
-    answers, `preprocessing` what comes before a model of images, and `images` the same in a line."""
+    answers, `preprocessing` what comes before a model of images, and `images` the same in a line; it prints
+    in `language`."""
 
     stages: tuple[Stage, ...]
     memory: Memory
@@ -80,6 +90,7 @@ class Description(Result):
     answers: str = ""
     preprocessing: Preprocessing | None = None
     images: str | None = None
+    language: str = "en"
 
     @property
     def parameters(self) -> int:
@@ -90,8 +101,13 @@ class Description(Result):
         return sum(stage.macs for stage in self.stages)
 
     def table(self) -> list[dict[str, object]]:
-        """Return one row for each stage."""
-        return [asdict(stage) for stage in self.stages]
+        """Return one row for each stage, in English."""
+        rows = []
+        for stage in self.stages:
+            row = asdict(stage)
+            del row["title"]
+            rows.append(row)
+        return rows
 
     def to_json(self) -> dict[str, object]:
         memory = self.memory
@@ -109,39 +125,46 @@ class Description(Result):
 
     def __str__(self) -> str:
         """Return what `vitreous describe` prints."""
-        memory = self.memory
-        images = "one image" if self.batch_size == 1 else f"{self.batch_size} images"
+        with speaking(self.language):
+            return self.in_words()
+
+    def in_words(self) -> str:
+        """Return the tables in the language that is spoken."""
+        memory, said = self.memory, words("description")
         stages: list[tuple[str, ...]] = []
         for stage in self.stages:
             repeated = stage.times != 1
             stages.append(
                 (
-                    f"  {stage.name}" if repeated else stage.name,
-                    stage.equation,
-                    stage.written_shape,
+                    f"  {stage.title}" if repeated else stage.title,
+                    stage.equation.replace("Eq.", said["equation"]),
+                    stage_words(stage.written_shape),
                     f"x{stage.times}" if repeated else "",
                     f"{stage.parameters:,}" if stage.parameters else "",
                     si(stage.macs) if stage.macs else "",
                 )
             )
-        total = ("total", "", "", "", f"{self.parameters:,}", si(self.macs))
-        headers = ("stage", "in the paper", "shape", "layers", "parameters", "MACs")
+        total = (said["total"], "", "", "", f"{self.parameters:,}", si(self.macs))
+        headers = [said[name] for name in ("stage", "paper", "shape", "layers", "parameters", "macs")]
         sizes = [
-            ("weights", byte_size(memory.weights), byte_size(memory.weights)),
-            ("gradients", "", byte_size(memory.gradients)),
-            ("optimizer (AdamW)", "", byte_size(memory.optimizer)),
-            ("activations", byte_size(memory.working), byte_size(memory.activations)),
-            ("total", byte_size(memory.inference), byte_size(memory.training)),
+            (said["weights"], byte_size(memory.weights), byte_size(memory.weights)),
+            (said["gradients"], "", byte_size(memory.gradients)),
+            (said["optimizer"], "", byte_size(memory.optimizer)),
+            (said["activations"], byte_size(memory.working), byte_size(memory.activations)),
+            (said["total"], byte_size(memory.inference), byte_size(memory.training)),
         ]
-        answers = ""
-        if self.answers:
-            answers = phrase("models.answers", name=self.answers) + "\n\n"
+        memory_headers = (
+            phrase("description.memory", count=self.batch_size),
+            said["inference"],
+            said["training"],
+        )
+        answers = f"{phrase('models.answers', name=self.answers)}\n\n" if self.answers else ""
+        images = "\n" + phrase("description.images", pipeline=self.images) if self.images else ""
+        cost = phrase("description.cost", parameters=si(self.parameters), macs=si(self.macs))
         return (
             f"{answers}{text_table(headers, [*stages, total], words=3)}\n\n"
-            f"{si(self.parameters)} parameters, {si(self.macs)}MACs for one image, counted as fvcore does "
-            "(five for\neach number of a normalization). Equations: arXiv 2010.11929, others named.\n\n"
-            f"{text_table((f'memory, fp32, {images}', 'inference', 'training'), sizes)}\n"
-            "Activations are measured on the meta device, with attention fused."
+            f"{cost}\n{said['counted']}\n\n"
+            f"{text_table(memory_headers, sizes)}\n{said['measured']}{images}"
         )
 
 
@@ -155,7 +178,9 @@ def describe(model: nn.Module | Config, *, batch_size: int = 1) -> Description:
     """
     shapes = on_meta(model)
     inputs = example_inputs(shapes.config, 1)
-    image = [Stage("image", "x", tuple(inputs[0].shape))] if inputs[0].is_floating_point() else []
+    image = []
+    if inputs[0].is_floating_point():
+        image.append(Stage("image", "x", tuple(inputs[0].shape), title=stage_words("image")))
     memory = memory_of(shapes, example_inputs(shapes.config, batch_size))
     stages = [*image, *StageRecorder(shapes.eval().requires_grad_(False)).run(inputs)]
     config = getattr(shapes.config, "encoder", shapes.config)  # inside a model around one
@@ -167,7 +192,13 @@ def describe(model: nn.Module | Config, *, batch_size: int = 1) -> Description:
     else:
         sequence = config.sequence_length, config.width
     return Description(
-        tuple(stages), memory, sequence, batch_size, answers, getattr(shapes, "preprocessing", None)
+        tuple(stages),
+        memory,
+        sequence,
+        batch_size,
+        answers,
+        getattr(shapes, "preprocessing", None),
+        language=CURRENT.get(),
     )
 
 
@@ -277,7 +308,10 @@ class StageRecorder(TorchFunctionMode):
             return
         done = self.flops.get_total_flops() // 2 + ahead
         key = re.sub(r"\bblocks\.\d+\b", "blocks", path), label[0]
-        stage = self.stages.setdefault(key, Stage(*label, tuple(result.shape[1:]), times=0, heads=heads))
+        if key not in self.stages:
+            shape, title = tuple(result.shape[1:]), stage_words(label[0])
+            self.stages[key] = Stage(*label, shape, times=0, heads=heads, title=title)
+        stage = self.stages[key]
         stage.times += 1
         stage.parameters += sum(self.since.values())
         stage.weights += self.since
