@@ -217,6 +217,21 @@ def label_findings(splits: Splits, counts: Mapping[str, int]) -> Iterator[Findin
     single = [name for name, count in counts.items() if count == 1]
     if 2 * len(single) > len(counts):
         yield from finding("own labels", single, classes=len(counts), severity="warning")
+    yield from joined_labels(classes)
+    alike = defaultdict[str, list[str]](list)  # names that differ in case, spaces or form alone
+    for name in classes:
+        alike[looks(name)].append(name)
+    for group in alike.values():
+        if len(group) > 1:
+            names = " = ".join(map(repr, group))
+            yield from finding("alike", [tuple(group)], len(group), names=names, severity="warning")
+    yield from imbalance(counts)
+    if isinstance(splits.train.targets, ClassTargets):
+        yield from classes_of_parts(splits)
+
+
+def joined_labels(classes: Sequence[str]) -> Iterator[Finding]:
+    """Yield class names that are several labels in one: the task may have several labels."""
     for separator in JOINED:
         joined = [name for name in classes if len(labels_in(name, separator)) > 1]
         singles = {part for name in classes for part in labels_in(name, separator) if name not in joined}
@@ -232,34 +247,27 @@ def label_findings(splits: Splits, counts: Mapping[str, int]) -> Iterator[Findin
                 is_several = separator == LIST or not repeated.isdisjoint(parts)
             if is_several:
                 several.append(name)
-        if not several:
-            continue
-        if separator == LIST:
+        if several and separator == LIST:
             yield from finding("joined.list", several, name=several[0], severity="warning")
-        else:
+        elif several:
             yield from finding(
                 "joined.separated", several, separator=separator, name=several[0], severity="warning"
             )
-    alike = defaultdict[str, list[str]](list)  # names that differ in case, spaces or form alone
-    for name in classes:
-        alike[looks(name)].append(name)
-    for group in alike.values():
-        if len(group) > 1:
-            names = " = ".join(map(repr, group))
-            yield from finding("alike", [tuple(group)], len(group), names=names, severity="warning")
-    yield from imbalance(counts)
-    if not isinstance(splits.train.targets, ClassTargets):
-        return
+
+
+def classes_of_parts(splits: Splits) -> Iterator[Finding]:
+    """Yield class numbers that there are not, and parts whose classes are others than those of training."""
+    classes, shown = splits.train.classes, splits.train.targets.counts()
     for name, part in named_parts(*splits[:3]).items():
         numbers = part.targets.strata()
         low, high = int(numbers.min()), int(numbers.max())
         if low < 0 or high >= len(classes):
             yield from finding("labels", part=name, low=low, high=high, classes=len(classes))
         # Whole classes on one side, as a split of a list that was sorted by class leaves them.
-        shown, held = splits.train.targets.counts(), part.targets.counts()
+        held = part.targets.counts()
         ours, theirs = shown / max(shown.sum(), 1), held / max(held.sum(), 1)
         distance = float(np.abs(ours - theirs).sum()) / 2
-        unseen = [splits.train.classes[number] for number in np.flatnonzero((theirs > 0) & (ours == 0))]
+        unseen = [classes[number] for number in np.flatnonzero((theirs > 0) & (ours == 0))]
         if unseen or distance > OTHER_CLASSES:
             yield from finding("split", unseen, 1, share=distance, part=name, unseen=unseen[:5])
 

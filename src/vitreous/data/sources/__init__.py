@@ -131,13 +131,7 @@ def open_spec(spec: str, config: DataConfig, targets: TargetKind) -> Parts:
             log.warning("%s is the dataset that comes with vitreous: write ./%s for what is here", spec, spec)
         return small.open_digits(config)
     if is_url(spec):
-        if kind.lower() == "file" and not spec.endswith(".tar"):
-            path = Path(unquote(rest.removeprefix("//")))
-            raise InputError(f"{spec}: local files are written without file://: write {path}")
-        if not spec.endswith(".tar"):
-            raise InputError(
-                f"{spec}: only shards can be read from a URL: write {kind}://.../name-{{000..099}}.tar"
-            )
+        check_url(spec)
         return shards.open_shards(spec, config, targets)
     if colon and kind == "hf":
         return hub.open_hub(rest, config, targets)
@@ -168,6 +162,17 @@ def open_spec(spec: str, config: DataConfig, targets: TargetKind) -> Parts:
     close = get_close_matches(kind, names, n=1, cutoff=0.7)
     hint = f" (did you mean {close[0]}?)" if close and spec not in close else ""
     raise InputError(f"there is no {spec}{hint}: DATA is {FORMS}")
+
+
+def check_url(url: str) -> None:
+    """Raises InputError: a URL is not of shards, which alone are read from one."""
+    if url.endswith(".tar"):
+        return
+    kind, _, rest = url.partition(":")
+    if kind.lower() == "file":
+        path = Path(unquote(rest.removeprefix("//")))
+        raise InputError(f"{url}: local files are written without file://: write {path}")
+    raise InputError(f"{url}: only shards can be read from a URL: write {kind}://.../name-{{000..099}}.tar")
 
 
 def summarize(train: ImageDataset) -> tuple[DataSummary, list[Finding]]:
