@@ -1,16 +1,19 @@
-"""Every row of `formats` is what CONTRIBUTING promises of one: recognized by content, and, where it is
-written, converted in both directions by the calls that users have."""
+"""Every row of `FORMATS` is what CONTRIBUTING promises of one: recognized by content, not by a file's name,
+and converted by the calls that users have; in both directions where it is written."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 import vitreous as vt
+from lite0 import drawn_weights
 from typical_models import TYPICAL
 from vitreous.checkpoints.formats import formats
 from vitreous.checkpoints.saving import answers_for
@@ -32,6 +35,11 @@ TINY |= {"mlp_dim": 32}
 ZERO = {"aimv2": r"(attention|mlp)\..*bias$", "open-clip": r"head\.bias$"}
 
 
+def file_of(name: str) -> str:
+    """Return the file of a format."""
+    return f"src/{FORMATS[name].address.partition(':')[0].replace('.', '/')}.py"
+
+
 def model_for(name: str) -> Any:
     if name == "bit":
         model: Any = vt.create(BiTConfig(image_size=32, num_classes=3, layers=(1,), width_factor=0.5), seed=0)
@@ -47,22 +55,101 @@ def model_for(name: str) -> Any:
     return model.eval()
 
 
+FAMILIES = Path(__file__).parents[1] / "checkpoints" / "data" / "families"
+PUBLISHED = FAMILIES.with_name("published")
+
+
+def perception_encoder() -> dict[str, torch.Tensor]:
+    """timm's file of a PE-Core under Meta's names."""
+    names = {
+        "patch_embed.proj": "conv1",
+        "pos_embed": "positional_embedding",
+        "cls_token": "class_embedding",
+        "norm_pre": "ln_pre",
+        "blocks.": "transformer.resblocks.",
+        "attn.qkv.": "attn.in_proj_",
+        "attn.proj": "attn.out_proj",
+        "mlp.fc1": "mlp.c_fc",
+        "mlp.fc2": "mlp.c_proj",
+        "attn_pool.latent": "attn_pool.probe",
+        "attn_pool.norm": "attn_pool.layernorm",
+        "attn_pool.proj": "attn_pool.attn.out_proj",
+        ".norm": ".ln_",
+    }
+    theirs = load_file(FAMILIES / "timm-pe-core" / "model.safetensors")
+    del theirs["head.bias"]
+    found = {"visual.proj": theirs.pop("head.weight").T.contiguous()}
+    for kind in ("weight", "bias"):
+        packed = [theirs.pop(f"attn_pool.{part}.{kind}") for part in ("q", "kv")]
+        found[f"visual.attn_pool.attn.in_proj_{kind}"] = torch.cat(packed)
+    for name, tensor in theirs.items():
+        for one, other in names.items():
+            name = name.replace(one, other)
+        name = re.sub("^norm", "ln_post", name)
+        found[f"visual.{name}"] = tensor[0] if name.startswith(("class", "positional")) else tensor
+    return found
+
+
+class Sample(NamedTuple):
+    """Weights by the names of a codebase, and what these do not tell."""
+
+    weights: Callable[[], Mapping[str, torch.Tensor]]
+    told: Mapping[str, Any]
+
+
+# Of each format that is only read: a small file of its codebase, or one that is made.
+SAMPLES = {
+    "pytorch-pretrained-vit": Sample(
+        lambda: load_file(PUBLISHED / "pretrained_vit.safetensors"), {"heads": 2}
+    ),
+    "jeonsworld": Sample(lambda: load_file(PUBLISHED / "jeonsworld.safetensors"), {"heads": 2}),
+    "monai": Sample(lambda: load_file(PUBLISHED / "monai_classifier.safetensors"), {"heads": 2}),
+    "openmmlab": Sample(lambda: load_file(PUBLISHED / "mmpretrain_vit.safetensors"), {"heads": 2}),
+    "efficientnet-lite": Sample(drawn_weights, {"image_size": 32}),
+    "perception-encoder": Sample(perception_encoder, {"like": str(FAMILIES / "timm-pe-core")}),
+}
+
+
+def test_every_format_that_is_only_read_has_a_file() -> None:
+    read = {name for name, row in FORMATS.items() if not row.written}
+    assert {*SAMPLES} == read, "-> edit SAMPLES of tests/contracts/test_formats.py"
+
+
 @pytest.mark.parametrize("name", IMAGES)
-def test_a_format_is_recognized_by_its_content(name: str) -> None:
+def test_a_row_says_of_a_format_what_the_format_says_of_itself(name: str, edit: Any) -> None:
     format = formats()[name]
-    assert format.keys or format.entries, f"{name}: `keys` or `entries` of its module in checkpoints/formats/"
-    assert format.about
-    assert format.name == name
-    assert (format.write is not None) is FORMATS[name].written, (
-        f"{name}: `written` in src/vitreous/extensions.py"
-    )
+    with edit(f"the row of {name} in FORMATS of src/vitreous/extensions.py"):
+        assert format.name == name
+        assert (format.write is not None) is FORMATS[name].written
+    with edit(f"the Format of {file_of(name)}"):
+        assert format.about
+        assert format.keys or format.entries
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_format_that_is_only_read_is_recognized_by_its_content(
+    name: str, tmp_path: Path, edit: Any
+) -> None:
+    sample, path = SAMPLES[name], tmp_path / "some.safetensors"
+    save_file(dict(sample.weights()), path)
+    with edit(f"`keys` or `read` of {file_of(name)}"):
+        model = vt.load(path, **sample.told)
+        assert model.origin is not None
+        assert model.origin.format == name
+    with edit("src/vitreous/checkpoints/saving.py"):
+        vt.save(model, tmp_path / "ours")
+        images = torch.rand(2, 3, *model.config.image_size)
+        with torch.inference_mode():
+            torch.testing.assert_close(vt.load(tmp_path / "ours").tokens(images), model.tokens(images))
+    with pytest.raises(vt.InputError, match=f"unknown format '{name}'"):
+        vt.save(model, tmp_path / "theirs", format=name)
 
 
 @pytest.mark.parametrize("name", WRITTEN)
 def test_a_format_is_converted_both_ways(name: str, tmp_path: Path, edit: Any) -> None:
     format, model = formats()[name], model_for(name)
     path = tmp_path / f"theirs{(format.suffixes or ('',))[0]}"
-    with edit(f"`limits` or the rows of {name} in src/vitreous/checkpoints/formats/, or its typical model"):
+    with edit(f"`limits`, `keys` or the table of {file_of(name)}, or tests/typical_models.py"):
         vt.save(model, path, format=name)
         answers = answers_for(model, format.unsaid_at(path))
         again = vt.load(path, **answers)
