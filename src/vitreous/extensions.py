@@ -117,10 +117,12 @@ TASKS = {
 
 
 class FormatRow(NamedTuple):
-    """A row of the table of checkpoint formats: the address of its `Format`, and whether it is written."""
+    """A row of the table of checkpoint formats: the address of its `Format`, whether it is written, and the
+    descriptions that it reads beside config.json."""
 
     address: str
     written: bool = True
+    sidecars: tuple[str, ...] = ()
 
 
 # The checkpoint formats of the core, in the order of detection (DINOv2's keys are timm's and one more); those
@@ -140,9 +142,12 @@ FORMATS = {
     "efficientnet-lite": FormatRow(f"{CODEBASES}.efficientnet_lite:EFFICIENTNET_LITE", written=False),
     "openmmlab": FormatRow(f"{CODEBASES}.openmmlab:OPENMMLAB", written=False),
     "aimv2": FormatRow(f"{CODEBASES}.aimv2:AIMV2"),
-    "huggingface": FormatRow(f"{CODEBASES}.huggingface_writing:HUGGINGFACE"),
+    "huggingface": FormatRow(
+        f"{CODEBASES}.huggingface_writing:HUGGINGFACE",
+        sidecars=("preprocessor_config.json", "processor_config.json"),
+    ),
     "perception-encoder": FormatRow(f"{CODEBASES}.perception_encoder:PERCEPTION_ENCODER", written=False),
-    "open-clip": FormatRow(f"{CODEBASES}.open_clip:OPEN_CLIP"),
+    "open-clip": FormatRow(f"{CODEBASES}.open_clip:OPEN_CLIP", sidecars=("open_clip_config.json",)),
     "dinov3": FormatRow(f"{CODEBASES}.dinov3:DINOV3"),
     "dinov2": FormatRow(f"{CODEBASES}.state_dicts:DINOV2"),
     "timm": FormatRow(f"{CODEBASES}.timm_writing:TIMM"),

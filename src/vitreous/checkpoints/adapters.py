@@ -12,9 +12,8 @@ from typing import NamedTuple
 from torch import Tensor
 
 from vitreous.checkpoints.download import cached
-from vitreous.checkpoints.facts import CONFIG, Statements
+from vitreous.checkpoints.facts import ADAPTER, CONFIG, Statements
 from vitreous.checkpoints.files import (
-    ADAPTER,
     ADAPTER_WEIGHTS,
     File,
     model_folder,

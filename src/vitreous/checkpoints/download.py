@@ -12,19 +12,17 @@ from collections.abc import Sequence
 from http.client import HTTPException
 from pathlib import Path
 
+from vitreous.checkpoints.facts import ADAPTER, CARD, DESCRIPTIONS
 from vitreous.checkpoints.installed_encoders import INSTALLED_ENCODERS, encoder_folder, installed_file
 from vitreous.errors import InputError, cache_folder, is_installed, require_packages
 from vitreous.outside import Bundled, Hub, Local, Place, Url, Web
 from vitreous.whole_files import whole
 
-DESCRIPTIONS = [
-    *("config.json", "open_clip_config.json", "preprocessor_config.json", "processor_config.json"),
-    "adapter_config.json",
-]
-FILES = [*DESCRIPTIONS, "generation_config.json", "README.md", "*.safetensors", "*.safetensors.index.json"]
+DESCRIBING = [*DESCRIPTIONS, ADAPTER]
+FILES = [*DESCRIBING, "generation_config.json", CARD, "*.safetensors", "*.safetensors.index.json"]
 # Of files of weights.
 SUFFIXES = (".npz", ".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".pth.tar")
-OLDER_FILES = [*DESCRIPTIONS, "generation_config.json", "*.bin", "*.bin.index.json", "*.npz", "*.pth", "*.pt"]
+OLDER_FILES = [*DESCRIBING, "generation_config.json", "*.bin", "*.bin.index.json", "*.npz", "*.pth", "*.pt"]
 
 
 def local_copy(place: Place, patterns: Sequence[str] = ()) -> Path:
@@ -83,7 +81,7 @@ def from_hub(place: Hub, patterns: Sequence[str] = ()) -> Path:
     require_packages("huggingface_hub", extra="hub", what=name)
     if inside.endswith((*SUFFIXES, ".json")):
         parent = inside.rpartition("/")[0]
-        wanted = [*(patterns or DESCRIPTIONS), "README.md", Path(inside).name]
+        wanted = [*(patterns or DESCRIBING), CARD, Path(inside).name]
         root = snapshot(name, repository, revision, parent, wanted)
     else:
         root = snapshot(name, repository, revision, inside, patterns or FILES)

@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, SupportsFloat
 
 from vitreous.errors import InputError
+from vitreous.extensions import FORMATS
 
 # By the name of a file, or the keys that lead there in a file of weights: what it says.
 Documents = Mapping[str, Mapping[str, object]]
-CONFIG, PREPROCESSOR, PROCESSOR = "config.json", "preprocessor_config.json", "processor_config.json"
-OPEN_CLIP = "open_clip_config.json"
+CONFIG, OPEN_CLIP = "config.json", "open_clip_config.json"
+DESCRIPTIONS = (CONFIG, *(name for row in FORMATS.values() for name in row.sidecars))
 CARD = "README.md"  # the model card
+ADAPTER = "adapter_config.json"  # of PEFT
 TRAINING = "the training program"
 
 

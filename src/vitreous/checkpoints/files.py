@@ -14,7 +14,7 @@ from pathlib import Path
 from torch import Tensor
 
 from vitreous.checkpoints.download import SUFFIXES, hub_hint
-from vitreous.checkpoints.facts import CONFIG, OPEN_CLIP, PREPROCESSOR, PROCESSOR, Documents, Statements
+from vitreous.checkpoints.facts import ADAPTER, CONFIG, DESCRIPTIONS, OPEN_CLIP, Documents, Statements
 from vitreous.checkpoints.pickles import StoredModule
 from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.tensors import LARGEST_HEADER, Tensors, is_npz, read_npz, read_safetensors
@@ -27,9 +27,7 @@ WEIGHTS = ("model.safetensors", "pytorch_model.bin", "open_clip_model.safetensor
 # Of training programs: accelerate with FSDP, DeepSpeed, torch.distributed.
 OTHER_WEIGHTS = ("pytorch_model_fsdp.bin", "mp_rank_00_model_states.pt")
 # Of an adapter of PEFT, which `adapters` merges into its model.
-ADAPTER = "adapter_config.json"
 ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
-SHARED = (CONFIG, PREPROCESSOR, PROCESSOR, OPEN_CLIP)  # descriptions that several formats read
 INDICES = tuple(f"{name}.index.json" for name in WEIGHTS)
 
 
@@ -97,7 +95,7 @@ def read_file(path: Path) -> File:
     if part := shard_of(path):
         raise InputError(f"{path} is {part}")
     own = path.name in WEIGHTS + INDICES or is_alone(path)
-    beside = documents_in(path.parent, SHARED if own else (OPEN_CLIP,))
+    beside = documents_in(path.parent, DESCRIPTIONS if own else (OPEN_CLIP,))
     if not own or (path.name not in WEIGHTS and beside.get(CONFIG, {}).get("format") == "vitreous"):
         beside = {name: said for name, said in beside.items() if name == OPEN_CLIP}
     return file_of(str(path), read_weights(path), beside)
@@ -122,7 +120,7 @@ def is_adapter(path: Path) -> bool:
     return named and weights and (folder / ADAPTER).is_file()
 
 
-def documents_in(folder: Path, names: Sequence[str] = SHARED) -> Documents:
+def documents_in(folder: Path, names: Sequence[str] = DESCRIPTIONS) -> Documents:
     """The descriptions in a folder, by the names of their files. Raises InputError: one is not JSON."""
     return {name: read_json(folder / name) for name in names if (folder / name).is_file()}
 

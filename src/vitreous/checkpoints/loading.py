@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from vitreous.checkpoints.download import DESCRIPTIONS, SUFFIXES, hub_hint, local_copy
+from vitreous.checkpoints.download import DESCRIBING, SUFFIXES, hub_hint, local_copy
 from vitreous.checkpoints.facts import CARD, CONFIG, OPEN_CLIP, TRAINING, Documents
 from vitreous.checkpoints.files import File, documents_in, is_adapter, model_folder, read_file
 from vitreous.checkpoints.format import Changes, Spec, as_pair
@@ -235,7 +235,7 @@ def described_like(file: File, like: str) -> File:
     if codebase in DESCRIBED:
         documents: Documents = {CONFIG: imported(DESCRIBED[codebase])(name)}
     else:
-        documents = documents_in(local_copy(parse_place(like), DESCRIPTIONS))
+        documents = documents_in(local_copy(parse_place(like), DESCRIBING))
     if not documents.keys() & {CONFIG, OPEN_CLIP}:
         raise InputError(
             f"like={like!r}: give timm:NAME, torchvision:NAME, hf:org/name, or a folder with a config.json"

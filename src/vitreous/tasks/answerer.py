@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from vitreous.checkpoints.download import DESCRIPTIONS, local_copy
+from vitreous.checkpoints.download import DESCRIBING, local_copy
 from vitreous.checkpoints.facts import Statements
 from vitreous.checkpoints.files import read_json
 from vitreous.checkpoints.runs import check_finished, read_tree, run_folder
@@ -36,7 +36,7 @@ def task_of(model: object) -> AnyTask | None:
         name = getattr(module_of(model), "task", None)
         return task_named(name) if name in tasks() else None
     place = parse_place(model)
-    path = local_copy(place, DESCRIPTIONS) if isinstance(place, Hub) else local_path(model)
+    path = local_copy(place, DESCRIBING) if isinstance(place, Hub) else local_path(model)
     check_finished(path)
     for folder in (
         path,

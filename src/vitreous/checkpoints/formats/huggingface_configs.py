@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import TypedDict
 
-from vitreous.checkpoints.facts import CONFIG, PREPROCESSOR, PROCESSOR, Documents, Facts, Statements
+from vitreous.checkpoints.facts import CONFIG, Documents, Facts, Statements
 from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.training_facts import plain_facts
 from vitreous.errors import InputError
@@ -202,8 +202,8 @@ def images_of(
     """What preprocessor_config.json says (or that part of processor_config.json), with the defaults of its
     own class for what it leaves out; empty where there is none, or in a larger model where it is of a class
     that is not supported, of which there is a sentence then."""
-    inner = documents.get(PROCESSOR, {}).get("image_processor")
-    stated = documents.get(PREPROCESSOR) or (inner if isinstance(inner, dict) else {})
+    inner = documents.get("processor_config.json", {}).get("image_processor")
+    stated = documents.get("preprocessor_config.json") or (inner if isinstance(inner, dict) else {})
     # null means no for a step, and the default for a number
     described = {name: value for name, value in stated.items() if value is not None or name.startswith("do_")}
     if not described:
