@@ -14,11 +14,9 @@ from safetensors.torch import load_file, save_file
 
 import vitreous as vt
 from lite0 import drawn_weights
-from typical_models import TYPICAL
 from vitreous.checkpoints.formats import formats
 from vitreous.checkpoints.saving import answers_for
 from vitreous.extensions import FORMATS
-from vitreous.models.bit import BiTConfig
 
 IMAGES = list(FORMATS)
 WRITTEN = [name for name in IMAGES if formats()[name].write and name != "vitreous"]
@@ -31,8 +29,6 @@ TINY: dict[str, Any] = {
     "heads": 2,
 }
 TINY |= {"mlp_dim": 32}
-# Parameters that some codebases do not have, which are zero in the models that they can hold.
-ZERO = {"aimv2": r"(attention|mlp)\..*bias$", "open-clip": r"head\.bias$"}
 
 
 def file_of(name: str) -> str:
@@ -40,18 +36,18 @@ def file_of(name: str) -> str:
     return f"src/{FORMATS[name].address.partition(':')[0].replace('.', '/')}.py"
 
 
+@torch.no_grad()
 def model_for(name: str) -> Any:
-    if name == "bit":
-        model: Any = vt.create(BiTConfig(image_size=32, num_classes=3, layers=(1,), width_factor=0.5), seed=0)
-    else:
-        model = vt.create(vt.ViTConfig(**{**TINY, **TYPICAL.get(name, {})}), seed=0)
-    with torch.no_grad():
-        for path, parameter in model.named_parameters():
-            zero = re.search(ZERO.get(name, "$^"), path) is not None
-            parameter.copy_(0 * parameter if zero else parameter + 0.05 * torch.randn_like(parameter))
-        if name == "dinov3":  # its keys have no bias
-            for block in model.blocks:
-                block.attention.qkv.bias.chunk(3)[1].zero_()
+    """Return a tiny model of those that a format is made for, with weights that differ."""
+    format = formats()[name]
+    kind = format.overridable or vt.ViTConfig
+    fields = {field: value for field, value in TINY.items() if field in kind.model_fields}
+    model: Any = vt.create(kind.model_validate(fields | dict(format.typical)), seed=0)
+    for path, parameter in model.named_parameters():
+        if any(re.search(pattern, path) for pattern in format.without):
+            parameter.zero_()
+        else:
+            parameter += 0.05 * torch.randn_like(parameter)
     return model.eval()
 
 
@@ -149,7 +145,7 @@ def test_a_format_that_is_only_read_is_recognized_by_its_content(
 def test_a_format_is_converted_both_ways(name: str, tmp_path: Path, edit: Any) -> None:
     format, model = formats()[name], model_for(name)
     path = tmp_path / f"theirs{(format.suffixes or ('',))[0]}"
-    with edit(f"`limits`, `keys` or the table of {file_of(name)}, or tests/typical_models.py"):
+    with edit(f"`limits`, `keys`, `typical` or the table of {file_of(name)}"):
         vt.save(model, path, format=name)
         answers = answers_for(model, format.unsaid_at(path))
         again = vt.load(path, **answers)

@@ -126,6 +126,8 @@ class Format:
         check: a function (file, known) that raises an InputError where config.json names a model of this
             codebase that is not read; with `known` also where it names one that is not known.
         unsaid: fields that its files do not tell and that the reader must be given; `bare_unsaid` likewise.
+        typical: of the models that it is made for, the fields that are not those of the paper's.
+        without: regular expressions of our weights that its models do not have: zero in what it holds.
     """
 
     name: str
@@ -145,6 +147,8 @@ class Format:
     unsaid: tuple[str, ...] = ()
     bare_unsaid: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
+    typical: Mapping[str, Any] = field(default_factory=dict)
+    without: tuple[str, ...] = ()
     check: Callable[[File, bool], object] | None = None
 
     def recognizes(self, config: Mapping[str, object], names: str) -> bool:

@@ -206,4 +206,14 @@ AIMV2 = Format(
     write=write_aimv2,
     limits=LIMITS,
     interpolation="huggingface",
+    typical={
+        "norm_kind": "rms",
+        "qkv_bias": False,
+        "class_token": False,
+        "pooling": "mean",
+        "mlp": "swiglu",
+        "num_classes": None,
+        "stem": {"kind": "patch", "form": "linear", "norm_after": True},
+    },
+    without=(r"(attention|mlp)\..*bias$",),
 )

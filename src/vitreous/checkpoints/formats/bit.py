@@ -177,4 +177,5 @@ BIT = Format(
     limits=LIMITS,
     interpolation="google",
     suffixes=(".npz",),
+    typical={"layers": (1,), "width_factor": 0.5},
 )

@@ -153,6 +153,8 @@ DINOV3 = Format(
     limits=LIMITS,
     suffixes=(".pth", ".pt"),
     unsaid=("image_size",),
+    typical={"norm_eps": 1e-5, "num_classes": None, "position": {"kind": "rotary-2d", "rotary": ROTARY}},
+    without=(r"attention\.qkv\.bias$",),  # of keys
 )
 
 # The names of transformers, in files and without the prefix that a module has in memory.

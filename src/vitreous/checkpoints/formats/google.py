@@ -236,4 +236,5 @@ GOOGLE = Format(
     interpolation="google",
     suffixes=(".npz",),
     unsaid=("image_size",),
+    typical={"mlp": "gelu_tanh"},
 )

@@ -188,4 +188,6 @@ OPEN_CLIP = Format(
     limits=FAMILY.limits,
     suffixes=(".pt", ".pth", ".safetensors"),
     unsaid=("heads", "image_size", "mlp", "pooling", "final_norm"),
+    typical={"norm_eps": 1e-5, "extra_norms": ("tokens",)},
+    without=(r"head\.bias$",),
 )

@@ -93,6 +93,7 @@ DINOV2 = Format(
     interpolation="dinov2",
     suffixes=(".pth", ".pt"),
     unsaid=("heads", "image_size"),
+    typical={"num_classes": None},
 )
 
 # FrancescoSaverioZuppichini/ViT scales by 1/sqrt(D) *after* the softmax and not before it, orders qkv by
@@ -180,4 +181,5 @@ FRANKZVIT = Format(
     limits=FRANKZVIT_VIT.limits,
     suffixes=(".pt", ".pth"),
     unsaid=("heads", "image_size"),
+    typical=FRANKZVIT_FIELDS,
 )

@@ -27,7 +27,7 @@ from vitreous.errors import InputError
 from vitreous.layers.rotary import decreasing
 from vitreous.models.config import ViTConfig
 from vitreous.models.model import Model
-from vitreous.models.names import REGISTER_TEMPERATURE, TEMPERATURE
+from vitreous.models.names import REGISTER_TEMPERATURE, TEMPERATURE, VIT_5
 from vitreous.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD
 
 PATCH_WAVES, REGISTER_WAVES = "blocks.{}.attn.rope.freqs", "blocks.{}.attn.rope_reg.freqs"
@@ -122,4 +122,5 @@ VIT5 = Format(
     interpolation="huggingface",
     suffixes=(".pth", ".pt"),
     unsaid=("image_size",),
+    typical=VIT_5,
 )

@@ -236,4 +236,10 @@ VIT_PYTORCH = Format(
     limits=LIMITS,
     suffixes=(".pt", ".pth"),
     unsaid=("heads", "image_size", "patch_size", "channels"),
+    typical={
+        "norm_eps": 1e-5,
+        "qkv_bias": False,
+        "patch_size": (8, 8),
+        "stem": {"kind": "patch", "form": "linear", "norm_before": True, "norm_after": True},
+    },
 )
