@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
+from pydantic import ValidationError
+
 from vitreous.api.arguments import path_of_run, say, settings_tree, silent
 from vitreous.api.data_source import data_source
 from vitreous.api.run import GivenCallbacks, Run, check_length, check_shard, train_in_processes
@@ -19,7 +21,7 @@ from vitreous.tasks.forecast import Forecast, forecast
 from vitreous.tasks.task import AnyPlan, AnyTask, Tree
 from vitreous.tasks.training_run import with_run
 from vitreous.training.clock import Clock
-from vitreous.training.config import length_of
+from vitreous.training.config import MachineConfig, length_of
 from vitreous.training.distributed import WAITING
 from vitreous.training.options import SETTINGS, ImageOptions, Option, TrainOptions, with_options
 from vitreous.training.place import Place
@@ -177,10 +179,13 @@ def switch_off(tree: dict[str, Any], option: Option) -> None:
 
 def start_training(request: TrainRequest) -> Run:
     """Make a run and train it, in all processes; of a dry run, return the forecast."""
-    clock = Clock.of_call()
+    clock = Clock.of_call()  # minutes count from here, and not from the first step
     if request.dry_run:
         return cast("Run", forecast_of(request))  # what `train` promises without the option
 
+    # Called in every process once they have met, as they decide together: the first one compares candidates
+    # and the others wait for what comes out. A user who says what to train (a model, a checkpoint, a recipe)
+    # gets that, without a comparison.
     def start(place: Place) -> AnyPlan:
         task, settings = request.task, request.settings
         if request.is_open():
@@ -199,19 +204,25 @@ def start_training(request: TrainRequest) -> Run:
             plan = replace(plan, clock=clock)
         return with_run(plan, settings, place, out=request.out, fit_memory=request.fit_memory)
 
-    machine = request.settings.get("training", {}).get("machine")
-    waiting = machine.get("timeout") if isinstance(machine, Mapping) else None
-    if not isinstance(waiting, int | float) or waiting <= 0:  # another value is refused with the settings
-        waiting = WAITING
     return train_in_processes(
         start,
         device=request.device,
         callbacks=request.callbacks,
         progress=request.progress,
         language=request.language,
-        waiting=waiting,
+        waiting=minutes_of_waiting(request.settings),
         **request.evaluation,
     )
+
+
+def minutes_of_waiting(settings: Tree) -> float:
+    """Return how long processes wait for each other: they meet before the settings are checked, with which a
+    number that is none is refused."""
+    try:
+        machine = MachineConfig.model_validate(settings.get("training", {}).get("machine") or {})
+    except ValidationError:
+        return WAITING
+    return machine.timeout
 
 
 def forecast_of(request: TrainRequest) -> Forecast:

@@ -119,9 +119,13 @@ def recognize(file: File, format: str | None = None, key: str | None = None) -> 
     """
     if format is not None and format not in formats():
         raise InputError(f"unknown format {format!r}: {nearest(format, list(formats()))}")
+    # All parts are asked before one is taken. A training file holds the weights, their average and perhaps a
+    # teacher, in any order: the first that is recognized need not be the one that is meant.
     found: list[Found] = []
     for part in parts_of(file, key):
         found += recognized(file, *part, format)
+    # Other packages have models whose weights have the names and shapes of a known format, and that compute
+    # something else with them. So they are refused although a format has recognized them.
     if file.description.get("format") != "vitreous":  # that says what it is
         check_foreign(file, format)
     if found:
@@ -134,6 +138,7 @@ def recognize(file: File, format: str | None = None, key: str | None = None) -> 
         source = chosen.source
     else:
         raise InputError(f"{file.where}: {unrecognized(file)}")
+    # What the file states is read last, as its format means it: a word of config.json can mean two things.
     facts = chosen.format.gather(file.documents, source)
     facts = replace(facts, fields={**facts.fields, **file.stated}, whole=file.description)
     return chosen._replace(source=replace(source, facts=facts))

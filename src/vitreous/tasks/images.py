@@ -113,6 +113,7 @@ class ImageTask(Task[ImageConfigT, ImagesT, ModelT]):
         init: str | None = None,
         base: Tree | None = None,
     ) -> Plan[ImageConfigT, ImagesT]:
+        # Names are checked first: opening the data can take minutes. Those of the model wait for its kind.
         check_names({key: value for key, value in settings.items() if key != "model"}, self.config)
         settings = training_settings.without_none_words(settings)
         opened = None if source is None or isinstance(source, str) else source
@@ -122,6 +123,9 @@ class ImageTask(Task[ImageConfigT, ImagesT, ModelT]):
         asked = settings.get("model", {}).get("channels")
         if isinstance(data, Splits) and {asked, data.summary.channels} == {1, 3}:  # gray or color, as wanted
             data = data._replace(summary=data.summary._replace(channels=asked))
+        # The configuration is laid down in layers, and each may change what those before it have: the recipe
+        # that suits the data, the checkpoint's architecture and preprocessing, what was measured of the
+        # data's values, and the user's settings, which prevail over all of them but what the data impose.
         init = init or settings.get("init")
         choice = self.choose(where, data, settings, recipe=recipe, init=init)
         config, own = choice.config, settings
@@ -136,6 +140,8 @@ class ImageTask(Task[ImageConfigT, ImagesT, ModelT]):
             config = initial_model.fitted_to_checkpoint(config, init, fields, choice.imposed)
         config = training_settings.configure(config, measured(data.summary))
         config = self.configured(config, data, {**settings, "task": self.name})
+        # The batch is checked once everything that can set it has been laid down. A user's that is too large
+        # is refused; a recipe's is made smaller, and what depends on it (rate, warm-up) with it.
         size, images = config.training.batch_size, len(data.train)
         scaled: tuple[str, ...] = ()
         own_batch = settings.get("training", {}).get("batch_size")
@@ -147,6 +153,7 @@ class ImageTask(Task[ImageConfigT, ImagesT, ModelT]):
         if not own_batch and images < (2 * size if recipe else size):
             config, scaled = recipe_choice.fitted_to_count(config, images)
             config = training_settings.configure(config, settings)
+        # A run is resumed from any folder: its paths are absolute, also of teachers inside of its settings.
         paths: dict[str, object] = {
             "source": initial_model.absolute_source(where),
             "init": init and initial_model.absolute_checkpoint(init),
@@ -155,6 +162,7 @@ class ImageTask(Task[ImageConfigT, ImagesT, ModelT]):
             if leaf.endswith(".teacher") and value:
                 set_leaf(paths, leaf, initial_model.absolute_checkpoint(value))
         config = training_settings.configure(config, paths)
+        # A recipe's reasons speak of its values: said is what still holds of the values that are in force.
         reasons: list[str] = []
         for reason in choice.reasons:
             answered = "init" in settings and "init" in reason.holds

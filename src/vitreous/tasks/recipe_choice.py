@@ -122,6 +122,9 @@ def choose(
         resize: how its preprocessing does it.
         model: the name of the model that is trained from scratch; None: a small one.
     """
+    # What is given decides: a recipe that is named holds for any data; a checkpoint brings its architecture
+    # and its preprocessing, so that length, batch and rates are left to choose. Only from scratch do all of
+    # them follow from the data.
     if name:
         chosen = recipe(name)
         config = chosen.suited(
@@ -146,6 +149,8 @@ def choose_recipe(
     if source == "digits" and named is None:
         config = configure(recipe("digits").config, {"evaluation": {"calibrate": DIGITS_TEMPERATURE}})
         return Choice(config, (Reason(said("the recipe made for the bundled digits")),))
+    # A training costs about the same whatever the number of images: few of them are seen often, many are seen
+    # a few times. Few make small batches, as an epoch needs some steps to learn anything.
     fewest, most = EPOCHS
     epochs = max(fewest, min(most, round(LOOKS / data.images)))
     batch = min(data.images, max(BATCH[0], min(BATCH[1], data.images // STEPS_IN_AN_EPOCH)))
@@ -154,11 +159,14 @@ def choose_recipe(
         "model": model,
         "training": {"length": length_of(epochs=epochs), "batch_size": batch},
     }
+    # The architecture: the user's, as it is published. Else the small ViT of the recipe, with finer patches
+    # where images have so few pixels that patches of 8x8 would leave a handful of tokens.
     small = min(data.width, data.height) < SMALL
     if named is not None:
         model |= {"name": named, "image_size": published_size(named)}
     elif small:
         model |= {"image_size": 32, "patch_size": 4, "stem": {"strides": (1, 1, 2, 1, 2, 1)}}
+    # How images are shown, and changed: what could change a label is left as it is (`augmentation_for`).
     if resize is None:
         resize = "crop" if named or not data.classes or data.multi_label else WHOLE
     settings["preprocessing"] = {"resize": resize}
@@ -170,6 +178,7 @@ def choose_recipe(
         settings["preprocessing"] |= {"mean": half, "std": half}
     if data.multi_label:
         settings["training"]["loss"] = "sigmoid"
+    # The rate at the end, as it is scaled by the width of the model that has come out of all this.
     config = configure(recipe("from-scratch").config, settings)
     rate = config.training.peak_lr * rate_factor(config.model)
     config = configure(config, {"training": {"peak_lr": rate}})
