@@ -111,7 +111,10 @@ class Checkpointer:
             return
         if reason := writing.result():
             self.current = None
-            raise InputError(self.cannot_save(self.saving, reason))
+            raise InputError(
+                f"cannot save the checkpoint of step {self.saving} in {self.folder} ({reason}); make room; "
+                f"{self.advice()}"
+            )
         self.damaged.discard(self.saving)
         self.current = self.saving
 
@@ -198,11 +201,6 @@ class Checkpointer:
         except OSError as error:
             return error.strerror or str(error)
         return ""
-
-    def cannot_save(self, step: int, reason: str) -> str:
-        """One sentence for a checkpoint that cannot be written."""
-        what = f"cannot save the checkpoint of step {step} in {self.folder} ({reason})"
-        return f"{what}; make room; {self.advice()}"
 
     def advice(self) -> str:
         """Return what is left of a run that has failed, and how to go on: the end of a sentence."""

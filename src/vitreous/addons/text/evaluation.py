@@ -68,10 +68,6 @@ class TranslationEvaluation(Evaluation):
         hits = self.count - len(self.mistakes)
         return Metric(hits / max(self.count, 1), label, wilson_interval(hits, self.count))
 
-    def named_mistakes(self, *names: str) -> list[dict[str, str]]:
-        """Return some of the mistakes with a name for each of their three texts."""
-        return [dict(zip(names, row, strict=True)) for row in self.mistakes[:SHOWN]]
-
     def subset(self, rows: Sequence[int] | np.ndarray) -> Any:
         some = super().subset(rows)
         return replace(some, **corpus_scores(some.texts, some.wanted))
@@ -85,10 +81,13 @@ class TranslationEvaluation(Evaluation):
         }
 
     def details(self) -> dict[str, object]:
+        mistakes = []
+        for source, wanted, translated in self.mistakes[:SHOWN]:
+            mistakes.append({"source": source, "wanted": wanted, "translated": translated})
         return {
             "bleu_signature": self.signature,
             "too_long": self.too_long,
-            "mistakes": self.named_mistakes("source", "wanted", "translated"),
+            "mistakes": mistakes,
         }
 
 
