@@ -11,7 +11,7 @@ from PIL import ExifTags, Image
 
 import vitreous as vt
 from vitreous.data.config import DataConfig, SplitByName, SplitByTime
-from vitreous.data.dataset import Facts, named_parts
+from vitreous.data.dataset import ImageFacts, named_parts
 from vitreous.data.held_out import data_notes, findings_of, read_split, write_split
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
@@ -142,7 +142,7 @@ def test_exclusions_that_cannot_be(tmp_path, make):
 
 def test_nothing_sets_what_an_image_dataset_knows():
     """Whatever opens images returns them with what it has learned; it never changes those of another part."""
-    facts = {*Facts.__annotations__, "hashes", "listed"} - {"times"}  # which other things have, too
+    facts = {*ImageFacts.__annotations__, "hashes", "listed"} - {"times"}  # which other things have, too
     found = []
     for path in (Path(vt.__file__).parent).rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):

@@ -461,11 +461,11 @@ def test_doctor_asks_no_image_that_the_answer_was_fitted_on(
     test set, which says nothing of the images."""
     data, asked = open_data("digits", DataConfig(validation_fraction=0.1)), list[object]()
 
-    def answers(_: Any, images: ImageDataset) -> doctor.Answers:
+    def answers(_: Any, images: ImageDataset) -> doctor.SampleAnswers:
         asked.append(images)
         rows = np.arange(10)
         features = np.random.default_rng(0).normal(size=(10, 2)).astype(np.float32)
-        return doctor.Answers(rows, features, images.targets.strata(rows))
+        return doctor.SampleAnswers(rows, features, images.targets.strata(rows))
 
     monkeypatch.setattr(doctor, "answers_to", answers)
     run = Run.create(tmp_path / "run", RunConfig())

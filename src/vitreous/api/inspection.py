@@ -101,7 +101,7 @@ class Attributions(Result):
         return rows
 
 
-class Shown(NamedTuple):
+class ShownExamples(NamedTuple):
     """Named images (or texts) for a report, a sentence about where they are from, those that could not be
     read or are damaged, and the true class of each image where it is known (a name that is not a class means
     nothing)."""
@@ -268,7 +268,7 @@ def default_folder(model: ModelLike) -> Path:
     return default_path(model_name(model), root=Path("inspection"))
 
 
-def examples_to_show(task: AnyTask, model: ModelLike, answerer: Any, given: Any) -> Shown:
+def examples_to_show(task: AnyTask, model: ModelLike, answerer: Any, given: Any) -> ShownExamples:
     """Return the images (or texts) that are named; without any, held-out ones of the run, or handwritten
     digits. Raises InputError: not one image can be read."""
     about = ""
@@ -280,7 +280,7 @@ def examples_to_show(task: AnyTask, model: ModelLike, answerer: Any, given: Any)
     if given is not None:
         kind = kind_of(module_of(answerer).config)
         if kind and not kind.sees:
-            return Shown([given] if isinstance(given, str) else list(given))
+            return ShownExamples([given] if isinstance(given, str) else list(given))
         found = image_list(given)
         rows: Sequence[int] = range(len(found))
         if isinstance(given, str | Path) and Path(given).is_dir():
@@ -288,7 +288,7 @@ def examples_to_show(task: AnyTask, model: ModelLike, answerer: Any, given: Any)
     else:
         found, about = held_out_examples(task, model, answerer)
         if isinstance(found, list):  # of texts
-            return Shown(found)
+            return ShownExamples(found)
         rows = found.sample(task.info.inspected)
     read, labels = [], []
     for row in rows:
@@ -310,7 +310,7 @@ def examples_to_show(task: AnyTask, model: ModelLike, answerer: Any, given: Any)
         order = right_and_wrong(answerer, [image for image, _ in read[:ASKED]], labels[:ASKED])
         order += range(len(order), len(read))
         read, labels = [read[row] for row in order], [labels[row] for row in order]
-    return Shown(read, about, tuple(failed), tuple(damaged), tuple(labels))
+    return ShownExamples(read, about, tuple(failed), tuple(damaged), tuple(labels))
 
 
 def across_folders(folders: Sequence[str]) -> list[int]:

@@ -19,7 +19,7 @@ from vitreous.checkpoints.pickles import StoredModule
 from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.tensors import LARGEST_HEADER, Tensors, is_npz, read_npz, read_safetensors
 from vitreous.checkpoints.torch_files import Contents, parts_in_memory, read_torch
-from vitreous.checkpoints.what_is_this import IN_PYTORCH, OPENVINO, Evidence, shard_of, what_is_this
+from vitreous.checkpoints.what_is_this import IN_PYTORCH, OPENVINO, FileEvidence, shard_of, what_is_this
 from vitreous.errors import InputError
 from vitreous.outside import read_regular, read_text
 
@@ -151,7 +151,7 @@ def weights_of_folder(folder: Path) -> Path:
     if len(found) == 1:
         return found[0]
     names = [path.name for depth in ("*", "*/*") for path in folder.glob(depth)]
-    if kind := what_is_this(Evidence(files=names)):
+    if kind := what_is_this(FileEvidence(files=names)):
         raise InputError(f"{folder} holds {kind}")
     what = f"several files of weights ({', '.join(path.name for path in found)})" if found else "no weights"
     raise InputError(f"{folder} contains {what}: give the path of one file")
@@ -197,7 +197,7 @@ def read_weights(path: Path) -> Contents:
         raise InputError(f"{path} is a TensorFlow Lite program: give the model that it was converted from")
     if path.suffix == ".bin" and path.with_suffix(".xml").is_file():
         raise InputError(f"{path} holds the weights of {OPENVINO}")
-    evidence = Evidence(name=path.name, start=start)
+    evidence = FileEvidence(name=path.name, start=start)
     if kind := what_is_this(evidence):
         raise InputError(f"{path} is {kind}")
     if re.match(rb"[\x81-\x8f][\xa1-\xbf]", start):  # a mapping whose first key is a short text

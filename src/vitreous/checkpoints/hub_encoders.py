@@ -27,7 +27,7 @@ PATIENCE = 3.0  # seconds, in which the hub must answer
 BEST = f"{BUNDLED}best"  # the name of the first encoder at hand
 
 
-class Encoder(NamedTuple):
+class HubEncoder(NamedTuple):
     """A pre-trained encoder.
 
     Attributes:
@@ -39,7 +39,7 @@ class Encoder(NamedTuple):
     about: str
 
 
-def cached_encoders() -> Iterator[Encoder]:
+def cached_encoders() -> Iterator[HubEncoder]:
     """Yield the encoders in the hub's cache that vitreous reads: the open ones above first, the smaller ones
     of others before the larger."""
     if not is_installed("huggingface_hub"):
@@ -63,10 +63,10 @@ def cached_encoders() -> Iterator[Encoder]:
     place = {name: number for number, name in enumerate(OPEN_ENCODERS)}
     found.sort(key=lambda each: (place.get(each[0], len(place)), each[1]))
     for name, size in found:
-        yield Encoder(f"hf:{name}", f"{size / 1e6:.0f} MB, in the Hugging Face cache of this machine")
+        yield HubEncoder(f"hf:{name}", f"{size / 1e6:.0f} MB, in the Hugging Face cache of this machine")
 
 
-def reachable_encoder() -> Encoder | None:
+def reachable_encoder() -> HubEncoder | None:
     """Return the first open encoder that the hub describes within a few seconds; None where it cannot be
     reached, or is set offline."""
     if not is_installed("huggingface_hub"):
@@ -81,22 +81,22 @@ def reachable_encoder() -> Encoder | None:
         return None
     sizes = [file.size or 0 for file in info.siblings or () if file.rfilename == "model.safetensors"]
     license_of = getattr(info.card_data, "license", None) or "unknown"
-    return Encoder(
+    return HubEncoder(
         f"hf:{OPEN_ENCODERS[0]}",
         f"{sum(sizes) / 1e6:.0f} MB, license {license_of}, downloaded from the Hugging Face hub; --offline "
         "never asks it",
     )
 
 
-def encoders_at_hand(*, offline: bool) -> Iterator[Encoder]:
+def encoders_at_hand(*, offline: bool) -> Iterator[HubEncoder]:
     """Yield pre-trained encoders, the best first; the hub is asked where none before suited."""
     yield from cached_encoders()
     if not offline and (found := reachable_encoder()):
         yield found
     for name in installed_encoder_names():
-        yield Encoder(name, "comes with a package that is installed")
+        yield HubEncoder(name, "comes with a package that is installed")
     for name in encoder_names():
-        yield Encoder(name, "comes with vitreous")
+        yield HubEncoder(name, "comes with vitreous")
 
 
 def best_encoder() -> str:

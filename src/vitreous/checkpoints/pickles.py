@@ -1,6 +1,6 @@
 """The objects of a pickle, inert: no class that it names is imported, and no function is called. Tensors
-become `Stored`, which say where their numbers are; mappings of any class become dictionaries; everything else
-is an `Object` that knows the name of its class."""
+become `StoredTensor`s, which say where their numbers are; mappings of any class become dictionaries;
+everything else is an `Object` that knows the name of its class."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ DEEPEST = 12  # containers around a state dict
 
 
 @runtime_checkable
-class Shaped(Protocol):
+class ShapedTensor(Protocol):
     """A tensor, in memory or not."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
 
 
-class Stored(NamedTuple):
+class StoredTensor(NamedTuple):
     """A tensor: where its numbers are, the arguments of `torch._utils._rebuild_tensor_v2`."""
 
     storage: tuple[Any, ...]  # "storage", type, name, device, length
@@ -68,7 +68,7 @@ class Stored(NamedTuple):
         """Keep the class as it is, which a hostile pickle could change otherwise."""
 
 
-class Kind(str):
+class GlobalName(str):
     """The name of a class or a function, where a pickle names one."""
 
     def __setstate__(self, state: object) -> None: ...
@@ -77,7 +77,7 @@ class Kind(str):
 class Object(dict[object, object]):
     """What a class or a function would have made, with the items that it was filled with as a mapping."""
 
-    kind: Kind = Kind("")
+    kind: GlobalName = GlobalName("")
     state: Any = None
 
     def __hash__(self) -> int:  # type: ignore[override]
@@ -165,13 +165,13 @@ class StoredModule:
 
 
 class ObjectReader(pickle._Unpickler):
-    """Unpickles into `Stored`, `Object` and plain containers. (The faster unpickler in C refuses the
+    """Unpickles into `StoredTensor`, `Object` and plain containers. (The faster unpickler in C refuses the
     enumerations of TorchScript.)"""
 
     def find_class(self, module: str, name: str) -> object:
         if module == "torch" and (name in STORAGES or name in DTYPES):
             return STORAGES.get(name) or DTYPES[name]
-        return Kind(f"{module}.{name}")
+        return GlobalName(f"{module}.{name}")
 
     def persistent_load(self, pid: object) -> object:
         return pid
@@ -200,7 +200,7 @@ def made(kind: object, args: Any) -> object:
     """What is kept of a call."""
     match kind, args:
         case "torch._utils._rebuild_tensor" | "torch._utils._rebuild_tensor_v2", _:
-            return Stored(*args)
+            return StoredTensor(*args)
         case "torch._utils._rebuild_tensor_v3", (
             storage,
             offset,
@@ -212,12 +212,15 @@ def made(kind: object, args: Any) -> object:
             *_,
         ):
             tag, _, name, device, length, *_ = storage  # in bytes
-            return Stored((tag, dtype, name, device, length // dtype.itemsize), offset, shape, stride)
+            return StoredTensor((tag, dtype, name, device, length // dtype.itemsize), offset, shape, stride)
         case "torch._utils._rebuild_parameter" | "torch._utils._rebuild_parameter_with_state", (data, *_):
             return data
         case "torch._tensor._rebuild_from_type_v2", (function, _, inner, *_):
             return made(function, inner)
-        case "torch._utils._rebuild_wrapper_subclass", (Kind() as kind, *_):  # a tensor of another class
+        case "torch._utils._rebuild_wrapper_subclass", (
+            GlobalName() as kind,
+            *_,
+        ):  # a tensor of another class
             pass
         case "_codecs.encode", (str() as text, "latin1" | "latin-1"):
             return text.encode("latin-1", "ignore")
@@ -230,7 +233,7 @@ def made(kind: object, args: Any) -> object:
         case "builtins.set" | "__builtin__.set", (list() as items,):
             return frozenset(each for each in items if isinstance(each, str))
     found = Object()
-    found.kind = Kind(kind) if isinstance(kind, str) else Kind(type(kind).__name__)
+    found.kind = GlobalName(kind) if isinstance(kind, str) else GlobalName(type(kind).__name__)
     # an OrderedDict of Python 2 is made from a list of pairs
     if found.kind == "collections.OrderedDict" and args and isinstance(args[0], list):
         for pair in args[0]:
@@ -244,7 +247,7 @@ def is_module(value: object) -> TypeGuard[Object]:
     return isinstance(value, Object) and isinstance(value.state, dict) and "_modules" in value.state
 
 
-def module_tensors(module: Object, seen: set[int], prefix: str = "") -> Iterator[tuple[str, Shaped]]:
+def module_tensors(module: Object, seen: set[int], prefix: str = "") -> Iterator[tuple[str, ShapedTensor]]:
     """The parameters and buffers of a module of PyTorch that was stored whole, by their names; what is shared
     has its first name."""
     state = module.state
@@ -259,7 +262,7 @@ def module_tensors(module: Object, seen: set[int], prefix: str = "") -> Iterator
             yield from module_tensors(inner, seen, f"{prefix}{name}.")
 
 
-def found_state_dicts(value: object) -> dict[str, dict[str, Shaped]]:
+def found_state_dicts(value: object) -> dict[str, dict[str, ShapedTensor]]:
     """The mappings from names to tensors in what was loaded, by the keys that lead to each, joined by dots:
     those that have a matrix, or else any."""
     return dict(state_dicts(value, 2)) or dict(state_dicts(value, 0))
@@ -267,7 +270,7 @@ def found_state_dicts(value: object) -> dict[str, dict[str, Shaped]]:
 
 def state_dicts(
     value: object, axes: int, path: tuple[str, ...] = (), seen: set[int] | None = None
-) -> Iterator[tuple[str, dict[str, Shaped]]]:
+) -> Iterator[tuple[str, dict[str, ShapedTensor]]]:
     """Every mapping from names to tensors, one of which has as many `axes`, with the keys that lead to it."""
     seen = set() if seen is None else seen
     if len(path) > DEEPEST or id(value) in seen:
@@ -276,12 +279,12 @@ def state_dicts(
     if is_module(value):
         yield ".".join(path), dict(module_tensors(value, set()))
         return
-    if isinstance(value, list | tuple) and not isinstance(value, Shaped) and len(value) <= DEEPEST:
+    if isinstance(value, list | tuple) and not isinstance(value, ShapedTensor) and len(value) <= DEEPEST:
         value = {str(number): each for number, each in enumerate(value)}
     if not isinstance(value, Mapping):
         return
     named = {name: each for name, each in value.items() if isinstance(name, str)}
-    tensors = {name: each for name, each in named.items() if isinstance(each, Shaped)}
+    tensors = {name: each for name, each in named.items() if isinstance(each, ShapedTensor)}
     # counters and single numbers are not a model
     if any(len(each.shape) >= axes for each in tensors.values()):
         yield ".".join(path), tensors
@@ -318,5 +321,5 @@ def kinds_in(value: object, skip: re.Pattern[str] | None = None) -> Iterator[str
             yield str(each.kind)
         if isinstance(each, Mapping):
             waiting += [inner for name, inner in each.items() if not (skip and skip.search(str(name)))]
-        elif isinstance(each, list | tuple) and not isinstance(each, Stored):
+        elif isinstance(each, list | tuple) and not isinstance(each, StoredTensor):
             waiting += each

@@ -16,7 +16,7 @@ from vitreous.checkpoints.formats import formats, formats_of_addons, formats_of_
 from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.tensors import Entry
 from vitreous.checkpoints.weights import listing, merged_factors
-from vitreous.checkpoints.what_is_this import UNKNOWN_PARTS, Evidence, network_of, what_is_this
+from vitreous.checkpoints.what_is_this import UNKNOWN_PARTS, FileEvidence, network_of, what_is_this
 from vitreous.errors import InputError, nearest
 from vitreous.models.config import Origin
 from vitreous.models.settings import check_names
@@ -149,7 +149,7 @@ def check_foreign(file: File, format: str | None) -> None:
     for each in formats_of_images():
         if each.check:
             each.check(file, format is None)
-    if what := what_is_this(Evidence(weights=all_names(file)), UNKNOWN_PARTS):
+    if what := what_is_this(FileEvidence(weights=all_names(file)), UNKNOWN_PARTS):
         raise InputError(f"{file.where}: this is {what}")
 
 

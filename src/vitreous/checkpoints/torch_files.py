@@ -23,20 +23,20 @@ from vitreous.checkpoints.facts import CONFIG, TRAINING, Documents
 from vitreous.checkpoints.pickles import (
     Object,
     ObjectReader,
-    Stored,
     StoredArray,
     StoredModule,
+    StoredTensor,
     found_state_dicts,
     kinds_in,
     stored_module,
 )
 from vitreous.checkpoints.tensors import Entry, Tensors, read_block, read_stream, write_safetensors
-from vitreous.checkpoints.what_is_this import Evidence, what_is_this
+from vitreous.checkpoints.what_is_this import FileEvidence, what_is_this
 from vitreous.errors import InputError
 
 LARGEST_PICKLE = 8 * 2**20  # bytes of the objects in a file: of 10,000 tensors about 1.5 million
 MAGIC = 0x1950A86A20F9469CFC6C  # with which files of PyTorch before 1.6 begin
-Place = Callable[[Stored], Callable[[], Tensor] | None]  # what reads a tensor; None where it cannot be
+Place = Callable[[StoredTensor], Callable[[], Tensor] | None]  # what reads a tensor; None where it cannot be
 Parts = dict[str, Tensors]  # the state dicts of a file, by the keys that lead to each
 
 
@@ -91,7 +91,7 @@ def open_archive(path: Path) -> tuple[object, Place]:
         names = archive.namelist()
         found = [name for name in names if name.endswith("data.pkl") and name.count("/") <= 1]
         if not found:
-            kind = what_is_this(Evidence(inside=names))
+            kind = what_is_this(FileEvidence(inside=names))
             otherwise = "a zip archive without the data.pkl of PyTorch: not a checkpoint"
             raise InputError(f"{path} is {kind or otherwise}")
         folder = found[0].removesuffix("data.pkl")
@@ -110,7 +110,7 @@ def open_archive(path: Path) -> tuple[object, Place]:
             if info.compress_type == zipfile.ZIP_STORED:
                 sizes[info.filename] = info.file_size
 
-    def place(tensor: Stored) -> Callable[[], Tensor] | None:
+    def place(tensor: StoredTensor) -> Callable[[], Tensor] | None:
         _, dtype, key, _, length, *_ = tensor.storage
         if sizes.get(f"{folder}data/{key}") != length * dtype.itemsize:
             return None
@@ -154,7 +154,7 @@ def open_legacy(path: Path) -> tuple[object, Place]:
             places[key] = file.tell()
             file.seek(length * dtype.itemsize, os.SEEK_CUR)
 
-    def place(tensor: Stored) -> Callable[[], Tensor] | None:
+    def place(tensor: StoredTensor) -> Callable[[], Tensor] | None:
         _, dtype, key, _, length, *view = tensor.storage
         if key not in places or storages[key] != (dtype, length) or any(view):
             return None
@@ -167,7 +167,7 @@ def parts_of(path: Path, loaded: object, place: Place) -> Parts:
     """The state dicts in what was loaded. Raises InputError: there is none, or a tensor whose numbers are not
     all in the file."""
     parts: Parts = {}
-    if kind := what_is_this(Evidence(classes=list(kinds_in(loaded, skip=OPTIMIZER)))):
+    if kind := what_is_this(FileEvidence(classes=list(kinds_in(loaded, skip=OPTIMIZER)))):
         raise InputError(f"{path} is {kind}")
     for key, state in found_state_dicts(loaded).items():
         entries = {}
@@ -196,7 +196,7 @@ OPTIMIZER = re.compile("optim|sched|scaler|callback|loops", re.IGNORECASE)
 
 def not_plain(tensor: object) -> str:
     """What a tensor is that cannot be read, as the rest of a sentence."""
-    if isinstance(tensor, Stored) and 0 in tensor.stride and 0 not in tensor.shape:
+    if isinstance(tensor, StoredTensor) and 0 in tensor.stride and 0 not in tensor.shape:
         return "not a plain tensor but a view that repeats its numbers (expand): save it with .contiguous()"
     return "not a plain tensor with all of its numbers in the file"
 
@@ -235,9 +235,9 @@ def held_kinds(loaded: object) -> str:
     return f"; it holds Python objects of {', '.join(kinds[:MOST_KEYS])}" if kinds else ""
 
 
-def fits(tensor: object) -> TypeGuard[Stored]:
+def fits(tensor: object) -> TypeGuard[StoredTensor]:
     """Whether a tensor lies within its storage, and is not larger."""
-    if not isinstance(tensor, Stored):
+    if not isinstance(tensor, StoredTensor):
         return False
     dtype, length = tensor.storage[1], tensor.storage[4]
     numbers = (tensor.offset, *tensor.shape, *tensor.stride, length)
@@ -248,7 +248,9 @@ def fits(tensor: object) -> TypeGuard[Stored]:
     return count == 0 or (count <= length and tensor.offset + last < length)
 
 
-def script_tensors(part: object, names: tuple[str, ...], seen: set[int]) -> Iterator[tuple[str, Stored]]:
+def script_tensors(
+    part: object, names: tuple[str, ...], seen: set[int]
+) -> Iterator[tuple[str, StoredTensor]]:
     """Each tensor of a module of TorchScript and of the modules in it, with its name; what is shared has its
     first name."""
     state = part.state if isinstance(part, Object) else None
@@ -256,13 +258,13 @@ def script_tensors(part: object, names: tuple[str, ...], seen: set[int]) -> Iter
         return
     seen.add(id(part))
     for name, value in state.items():
-        if isinstance(value, Stored):
+        if isinstance(value, StoredTensor):
             yield ".".join((*names, str(name))), value
         else:
             yield from script_tensors(value, (*names, str(name)), seen)
 
 
-def read_stored(path: Path, folder: str, tensor: Stored) -> Tensor:
+def read_stored(path: Path, folder: str, tensor: StoredTensor) -> Tensor:
     """The numbers of a tensor. Raises InputError: they are damaged, as the archive's checksum says."""
     _, dtype, key, _, length, *_ = tensor.storage
     try:
@@ -272,7 +274,7 @@ def read_stored(path: Path, folder: str, tensor: Stored) -> Tensor:
         raise InputError(f"{path}: {key!r} in it is damaged: {error}") from None
 
 
-def strided(numbers: Tensor, tensor: Stored) -> Tensor:
+def strided(numbers: Tensor, tensor: StoredTensor) -> Tensor:
     return numbers.as_strided(tensor.shape, tensor.stride, tensor.offset)
 
 

@@ -36,7 +36,7 @@ DEEPEST = 6
 
 
 @dataclass(frozen=True)
-class Training:
+class TrainingFacts:
     """What a training program says of its model.
 
     Attributes:
@@ -66,7 +66,7 @@ class Training:
         return None
 
 
-def training_statements(documents: Documents) -> Training:
+def training_statements(documents: Documents) -> TrainingFacts:
     """Return what is said in mappings beside the weights: `arch`, `args`, `hyper_parameters`, `config`, and
     mmengine's `meta`, whose `cfg` is a program of Python that is read and not run."""
     names: dict[str, str] = {}
@@ -94,7 +94,7 @@ def training_statements(documents: Documents) -> Training:
     config = documents.get(CONFIG, {})
     if not config.keys() & OF_AN_OWNER:  # that of a training program, by the usual name
         visit(config, CONFIG, DEEPEST)
-    return Training(tuple(names.items()), values, places)
+    return TrainingFacts(tuple(names.items()), values, places)
 
 
 def attributes_in(value: object) -> Mapping[Any, object] | None:

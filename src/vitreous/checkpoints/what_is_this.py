@@ -31,7 +31,7 @@ ONNX = "an ONNX program: vitreous.predict takes it as it is, and its weights are
 GGUF = "of llama.cpp: its weights are quantized, and not read here"
 
 
-class Evidence(NamedTuple):
+class FileEvidence(NamedTuple):
     """What is known of a file that is refused.
 
     Attributes:
@@ -67,7 +67,7 @@ class Kind(NamedTuple):
     classes: str = ""
     weights: str = ""
 
-    def fits(self, evidence: Evidence) -> bool:
+    def fits(self, evidence: FileEvidence) -> bool:
         if self.start and evidence.start.startswith(self.start):
             return True
         if self.file and any(fnmatch(name, self.file) for name in (evidence.name, *evidence.files) if name):
@@ -240,7 +240,7 @@ NETWORKS = (
 SHARD = re.compile(r"-(\d{5})-of-(\d{5})\.\w+$")
 
 
-def what_is_this(evidence: Evidence, kinds: Iterable[Kind] = KINDS) -> str | None:
+def what_is_this(evidence: FileEvidence, kinds: Iterable[Kind] = KINDS) -> str | None:
     """Return what a file is, what part of it is not supported and what to do, as the rest of a sentence
     ("PATH is ..."); None where nothing tells."""
     return next((kind.what for kind in kinds if kind.fits(evidence)), None)

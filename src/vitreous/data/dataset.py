@@ -230,7 +230,7 @@ class Grouping(Protocol):
     def digests(self) -> list[str]: ...
 
 
-class Facts(TypedDict, total=False):
+class ImageFacts(TypedDict, total=False):
     """What is known of the images of a dataset besides themselves, and can be otherwise in a copy of it."""
 
     targets: Targets
@@ -270,7 +270,7 @@ class ImageDataset:
     def __len__(self) -> int:
         return len(self.targets)
 
-    def with_(self, **facts: Unpack[Facts]) -> Self:
+    def with_(self, **facts: Unpack[ImageFacts]) -> Self:
         """Return the same images with other facts about them."""
         images = copy(self)
         vars(images).update(facts)

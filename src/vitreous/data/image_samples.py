@@ -221,7 +221,7 @@ class ImageReader:
         images: ImageDataset,
         preprocessing: Preprocessing,
         augmentation: AugmentationConfig | None = None,
-        memory: Memory | None = None,
+        memory: ImageMemory | None = None,
     ) -> None:
         self.images, self.preprocessing, self.augmentation = images, preprocessing, augmentation
         self.memory = memory
@@ -309,7 +309,9 @@ def training_reader(
         return ImageReader(images, preprocessing, augmentation)
     plain = ImageReader(images, preprocessing)
     size = None if cropped else (*preprocessing.size, preprocessing.channels)
-    memory = Memory(len(images), plain.enlarged if cropped else plain.read, size, bad=bad, workers=workers)
+    memory = ImageMemory(
+        len(images), plain.enlarged if cropped else plain.read, size, bad=bad, workers=workers
+    )
     return ImageReader(images, preprocessing, augmentation, memory)
 
 
@@ -328,7 +330,7 @@ def estimated_bytes(images: ImageDataset, preprocessing: Preprocessing, *, cropp
     return float(np.mean(areas or [0])) * preprocessing.channels * len(images)
 
 
-class Memory:
+class ImageMemory:
     """The decoded images, in memory that all threads share, channels last: what the resize is fastest on.
 
     Args:

@@ -88,7 +88,7 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
 
     def choose(
         self, source: str, data: Splits, settings: Tree, *, recipe: str | None, init: str | None
-    ) -> recipe_choice.Choice[RunConfig]:
+    ) -> recipe_choice.RecipeChoice[RunConfig]:
         if task := task_of_folders(data.train.classes):
             raise InputError(
                 f"{source} has the folders of a dataset for {task}: add {Param('task')} {task}; or, if these "
@@ -293,8 +293,8 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
 
 
 def mirrored_by_data(
-    choice: recipe_choice.Choice[RunConfig], data: Splits
-) -> recipe_choice.Choice[RunConfig]:
+    choice: recipe_choice.RecipeChoice[RunConfig], data: Splits
+) -> recipe_choice.RecipeChoice[RunConfig]:
     """Return a choice whose training images are mirrored only where the data do not speak against it: an SVM
     that learns from mirror images as well is no worse on images as they are. Gray ones, which may be those of
     a microscope or a sensor, are mirrored top and bottom as well where that costs no right answer."""

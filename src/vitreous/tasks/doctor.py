@@ -149,7 +149,7 @@ def answer_findings(run: Run[RunConfig], model: Model, splits: Splits, baseline:
         yield from finding("wrong labels", doubtful, count=len(seen), severity="warning")
 
 
-class Answers(NamedTuple):
+class SampleAnswers(NamedTuple):
     """What a model says of a sample of images."""
 
     indices: NDArray[np.int64]  # of those that could be read, in their dataset
@@ -157,7 +157,7 @@ class Answers(NamedTuple):
     classes: NDArray[np.int64]  # its answers
 
 
-def answers_to(model: Model, images: ImageDataset) -> Answers:
+def answers_to(model: Model, images: ImageDataset) -> SampleAnswers:
     """Ask a model about a sample of images."""
     chosen = np.array(images.sample(ASKED))
     found = feature_outputs(model, images.subset(chosen), device=torch.device("cpu"), batch_size=64)
@@ -165,7 +165,7 @@ def answers_to(model: Model, images: ImageDataset) -> Answers:
         two = isinstance(model.head, DistilledHead)  # it sees a token for each of its classifiers
         tokens = found.values.view(len(found.values), 2, -1) if two else found.values
         classes = model.head(tokens).argmax(dim=1)
-    return Answers(chosen[found.indices], found.values.numpy(), classes.numpy())
+    return SampleAnswers(chosen[found.indices], found.values.numpy(), classes.numpy())
 
 
 def weights(run: AnyRun) -> Iterator[Finding]:

@@ -187,7 +187,7 @@ class ImageTask(Task[ImageConfigT, ImagesT, ModelT]):
     @abstractmethod
     def choose(
         self, source: str, data: ImagesT, settings: Tree, *, recipe: str | None, init: str | None
-    ) -> recipe_choice.Choice[ImageConfigT]:
+    ) -> recipe_choice.RecipeChoice[ImageConfigT]:
         """Choose a recipe for the data."""
 
     def for_checkpoint(self, settings: Tree, init: str) -> Tree:
@@ -362,7 +362,7 @@ class ImageTask(Task[ImageConfigT, ImagesT, ModelT]):
 
 def choose_for(
     source: str, data: ImageParts, settings: Tree, *, recipe: str | None, init: str | None
-) -> recipe_choice.Choice[RunConfig]:
+) -> recipe_choice.RecipeChoice[RunConfig]:
     """Return the recipe of `train` that is named, or that suits the data and the model that is begun with."""
     model = settings.get("model", {}).get("name")
     if not init:

@@ -91,7 +91,7 @@ class Reason:
         return self.otherwise if changed else self.text
 
 
-class Choice(NamedTuple, Generic[AnyRun]):
+class RecipeChoice(NamedTuple, Generic[AnyRun]):
     """A configuration before a checkpoint's and the user's settings, and why it is this one."""
 
     config: AnyRun
@@ -114,7 +114,7 @@ def choose(
     encoder: ViTConfig | BiTConfig | None = None,
     resize: str = "crop",
     model: str | None = None,
-) -> Choice[RunConfig]:
+) -> RecipeChoice[RunConfig]:
     """Return the recipe called `name`; without a name, the one that suits the data.
 
     Args:
@@ -130,7 +130,7 @@ def choose(
         config = chosen.suited(
             name=model, encoder=encoder, images=data.images, size=(data.height, data.width)
         )
-        return Choice(config, (Reason(said("{name}, as asked", name=name)),), tuple(chosen.imposed))
+        return RecipeChoice(config, (Reason(said("{name}, as asked", name=name)),), tuple(chosen.imposed))
     if encoder:
         return choose_fine_tuning(source, data, encoder, resize)
     return choose_recipe(source, data, model)
@@ -138,7 +138,7 @@ def choose(
 
 def choose_recipe(
     source: str, data: DataSummary, named: str | None = None, resize: str | None = None
-) -> Choice[RunConfig]:
+) -> RecipeChoice[RunConfig]:
     """Return the recipe for training from scratch on such data.
 
     Args:
@@ -148,7 +148,7 @@ def choose_recipe(
     """
     if source == "digits" and named is None:
         config = configure(recipe("digits").config, {"evaluation": {"calibrate": DIGITS_TEMPERATURE}})
-        return Choice(config, (Reason(said("the recipe made for the bundled digits")),))
+        return RecipeChoice(config, (Reason(said("the recipe made for the bundled digits")),))
     # A training costs about the same whatever the number of images: few of them are seen often, many are seen
     # a few times. Few make small batches, as an epoch needs some steps to learn anything.
     fewest, most = EPOCHS
@@ -182,7 +182,7 @@ def choose_recipe(
     config = configure(recipe("from-scratch").config, settings)
     rate = config.training.peak_lr * rate_factor(config.model)
     config = configure(config, {"training": {"peak_lr": rate}})
-    return Choice(config, recipe_reasons(config, data, named, small=small))
+    return RecipeChoice(config, recipe_reasons(config, data, named, small=small))
 
 
 def augmentation_for(data: DataSummary, *, small: bool, named: bool, resize: str) -> Branch:
@@ -300,7 +300,7 @@ def weights_of(encoder: ViTConfig | BiTConfig) -> int:
 
 def choose_fine_tuning(
     source: str, data: DataSummary, encoder: ViTConfig | BiTConfig, resize: str = "crop"
-) -> Choice[RunConfig]:
+) -> RecipeChoice[RunConfig]:
     """Return the recipe for training from scratch on these data, at rates that suit trained weights: AdamW
     whose rate falls with the model's width, and in a ViT from layer to layer towards the image."""
     chosen = choose_recipe(source, data, resize=resize)
@@ -341,7 +341,7 @@ def choose_fine_tuning(
         Reason.of_settings(config, ("training.peak_lr", "training.optimizer"), rate),
         Reason.of_settings(config, length, times),
     )
-    return Choice(config, reasons)
+    return RecipeChoice(config, reasons)
 
 
 def fitted_to_count(config: AnyRun, images: int) -> tuple[AnyRun, tuple[str, ...]]:

@@ -31,7 +31,7 @@ from vitreous.models.config_parts import Config, setting
 from vitreous.models.model import Model, Runnable, check_finite
 from vitreous.tasks.candidates import baselines_of
 from vitreous.tasks.images import INSPECTING, READING, TRAINING, ImageTask, choose_for
-from vitreous.tasks.recipe_choice import Choice
+from vitreous.tasks.recipe_choice import RecipeChoice
 from vitreous.tasks.result import read_candidates
 from vitreous.tasks.task import IMAGES, Card, Material, TaskInfo, Trained, Tree
 from vitreous.training.config import RunConfig
@@ -222,7 +222,7 @@ class Regression(ImageTask[RegressionConfig, Splits, Regressor]):
 
     def choose(
         self, source: str, data: Splits, settings: Tree, *, recipe: str | None, init: str | None
-    ) -> Choice[RegressionConfig]:
+    ) -> RecipeChoice[RegressionConfig]:
         choice = choose_for(source, data, settings, recipe=recipe, init=init)
         numbers = data.train.targets.tensor().numpy().astype(float)
         tree = choice.config.model_dump()
@@ -230,7 +230,7 @@ class Regression(ImageTask[RegressionConfig, Splits, Regressor]):
         tree["training"] |= {"loss": "softmax", "label_smoothing": 0.0}
         tree |= {"task": self.name, "model": choice.config.model}
         tree["regression"] = {"center": float(numbers.mean()), "scale": float(numbers.std()) or 1.0}
-        return Choice(RegressionConfig(**tree), choice.reasons, choice.imposed)
+        return RecipeChoice(RegressionConfig(**tree), choice.reasons, choice.imposed)
 
     def configured(self, config: RegressionConfig, data: Splits, settings: Tree) -> RegressionConfig:
         return configure(config, settings, {"model": {"num_classes": 1}})

@@ -76,7 +76,7 @@ DataT = TypeVar("DataT", bound=Parts)  # of which it learns
 AnswererT = TypeVar("AnswererT")  # what gives its answers
 
 
-class Compared(Protocol):
+class ComparedCandidates(Protocol):
     """Candidates that were compared before a network is trained: one of them answers in the end, or it does.
     (`vitreous.tasks.trials.Comparison`)"""
 
@@ -113,7 +113,7 @@ class Plan(Generic[ConfigT, DataT]):
     name: str
     reasons: tuple[str, ...] = ()
     run: Run[ConfigT] | None = None
-    compared: Compared | None = None
+    compared: ComparedCandidates | None = None
     clock: Clock | None = None
     findings: Sequence[Finding] | None = None
 
@@ -163,7 +163,7 @@ class Trained(NamedTuple, Generic[ConfigT, DataT]):
     model: nn.Module
     seconds: float
     waiting: float  # the share of this session's training time in which it waited for data
-    compared: Compared | None = None  # the candidates that it was compared with
+    compared: ComparedCandidates | None = None  # the candidates that it was compared with
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -43,7 +43,7 @@ from vitreous.models.preprocessing import ImagePreparation, Preparation
 from vitreous.models.stored import BadImage, upright
 from vitreous.results import percent
 from vitreous.tasks.images import OPENING, READING, TRAINING, ImageTask, measured
-from vitreous.tasks.recipe_choice import Choice, Reason, packaged_config
+from vitreous.tasks.recipe_choice import Reason, RecipeChoice, packaged_config
 from vitreous.tasks.task import IMAGES, Card, TaskInfo, Trained, Tree, module_of
 from vitreous.training.config import RunConfig, TrainingConfig, length_of
 from vitreous.training.initial_model import described_checkpoint
@@ -184,16 +184,16 @@ class Segmentation(ImageTask[SegmentationConfig, MaskSplits, nn.Module]):
 
     def choose(
         self, source: str, data: MaskSplits, settings: Tree, *, recipe: str | None, init: str | None
-    ) -> Choice[SegmentationConfig]:
+    ) -> RecipeChoice[SegmentationConfig]:
         if str(settings.get("model", {}).get("name", "")).startswith("BiT"):
             raise InputError(NO_PATCHES.format(settings["model"]["name"]))
         count: dict[str, object] = {"images": len(data.train), "classes": len(data.train.classes)}
         if init:
             why = said("{images} images of {classes} classes, on the encoder of {init}", init=init, **count)
-            return Choice(fine_tuning_config(data), (Reason(why),), ("pooling",))
+            return RecipeChoice(fine_tuning_config(data), (Reason(why),), ("pooling",))
         if source == DIGIT_PAGES:
             config = packaged_config(SegmentationConfig, RECIPES / "digit-pages.toml")
-            return Choice(config, (Reason(said("the recipe made for the bundled pages of digits")),))
+            return RecipeChoice(config, (Reason(said("the recipe made for the bundled pages of digits")),))
         config = masks_config(data)
         height, width = config.model.image_size
         why = said(
@@ -204,7 +204,7 @@ class Segmentation(ImageTask[SegmentationConfig, MaskSplits, nn.Module]):
             epochs=config.training.epochs,
             **count,
         )
-        return Choice(config, (Reason(why),))
+        return RecipeChoice(config, (Reason(why),))
 
     def for_checkpoint(self, settings: Tree, init: str) -> dict[str, Any]:
         """Images are not cropped, and there is no norm after a pooling."""

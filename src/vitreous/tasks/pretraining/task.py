@@ -54,8 +54,8 @@ from vitreous.tasks.pretraining.rules import (
 from vitreous.tasks.recipe_choice import (
     LAYER_DECAY,
     SMALL_ENCODER,
-    Choice,
     Reason,
+    RecipeChoice,
     choose_recipe,
     packaged_config,
     rate_factor,
@@ -189,19 +189,19 @@ class Pretraining(ImageTask[PretrainingT, Splits, nn.Module]):
 
     def choose(
         self, source: str, data: Splits, settings: Tree, *, recipe: str | None, init: str | None
-    ) -> Choice[PretrainingT]:
+    ) -> RecipeChoice[PretrainingT]:
         named = settings.get("model", {}).get("name")
         if recipe:
             chosen = pretraining_recipe(recipe).suited(name=named)
             assert isinstance(chosen, self.config)
-            return Choice(chosen, ())
+            return RecipeChoice(chosen, ())
         config = self.rules(data.summary, source, named)
         if init is None:
-            return Choice(config, ())
+            return RecipeChoice(config, ())
         looks = self.validation_images(data) is not None  # at features, while it learns
         encoder, _ = described_checkpoint(init)
         config = configure(config, self.adapting(config, encoder, looks=looks))
-        return Choice(config, (adapted(config),))
+        return RecipeChoice(config, (adapted(config),))
 
     def adapting(self, config: PretrainingT, encoder: ViTConfig | BiTConfig, *, looks: bool) -> Tree:
         """Return what changes where a trained encoder learns on: a part of the rate for random weights, which
