@@ -113,31 +113,29 @@ def test_an_image_of_ones_own_run_is_chosen(browser: Any, workplace: Path) -> No
         assert {"apples", "pears"} <= set(tab.evaluate("() => DATA.labels"))
 
 
-# What every panel shows: its words, and the cells of its tensors. A panel is drawn when it comes into view.
-PANELS = """async () => {
-  const found = {};
-  for (const panel of document.querySelectorAll("#panels .panel")) {
-    do {
-      panel.scrollIntoView({ behavior: "instant" });
-      await new Promise((seen) => requestAnimationFrame(() => requestAnimationFrame(seen)));
-    } while (panel.stale);
-    const drawn = [...panel.querySelectorAll("canvas")].map((canvas) => canvas.toDataURL());
-    found[panel.id] = [panel.innerText, ...drawn].join();
-  }
-  return found;
-}"""
+def places_of(tab: Any) -> dict[str, str]:
+    """What every part of the map shows when it is opened: its words, and the cells of its tensors."""
+    found = {}
+    tab.locator(".place-button").first.wait_for()
+    for place in tab.locator(".place-button").all():
+        place.click()
+        tab.wait_for_selector("#place[open]")
+        panel = tab.locator("#panels .panel")
+        drawn = panel.locator("canvas").evaluate_all("(all) => all.map((canvas) => canvas.toDataURL())")
+        found[panel.get_attribute("id")] = ",".join([panel.inner_text(), *drawn])
+        tab.click("#place-close")
+    return found
 
 
 @pytest.mark.parametrize("page", ["learn.html", "photo.html", "runs/vit/learn.html"])
 def test_an_image_is_followed_through_every_tensor(browser: Any, workplace: Path, page: str) -> None:
-    """Each panel, from the pixels to the probabilities, is drawn; and again for another image."""
+    """Each part, from the pixels to the probabilities, is opened; and again for another image."""
     with opened(browser, workplace / page) as tab:
         tab.click("#how-open")
-        tab.locator("#panels .panel canvas:visible").first.wait_for()
-        before = tab.evaluate(PANELS)
+        before = places_of(tab)
         assert {"projection", "positions", "qkv", "softmax", "heads", "mlp", "answer"} <= set(before)
         tab.locator("#stage-samples button").last.click()  # of another class: the answer differs
-        after = tab.evaluate(PANELS)
+        after = places_of(tab)
         assert [name for name in before if before[name] == after[name]] == ["shapes"]  # those of the weights
 
 

@@ -173,14 +173,6 @@ def test_the_lines_of_code_are_those_of_the_source(tmp_path: Path) -> None:
     assert data["code"]["mlp"]["text"].startswith("return self.contract(")
 
 
-def test_the_architecture_is_the_drawing_of_the_model(tmp_path: Path) -> None:
-    model = make_model()
-    _, data = written(tmp_path, model)
-    assert data["drawing"].keys() == set(LANGUAGES)
-    for language, svg in data["drawing"].items():
-        assert svg == vt.draw(model, language=language).svg
-
-
 @pytest.mark.parametrize(
     ("fields", "task", "reason"),
     [
@@ -405,12 +397,30 @@ class Visit:
             assert self.problems == []
 
 
+def in_every_place(tab: Any, read: str) -> dict[str, Any]:
+    """What `read`, a function of the panel, returns in each place of the map, by the place's name."""
+    return tab.evaluate(
+        f"""() => {{
+          const found = {{}};
+          for (const {{ id }} of shownPanels(context())) {{
+            state.place = id;
+            draw();
+            found[id] = ({read})(byId("panels").firstElementChild);
+          }}
+          byId("place").close();
+          return found;
+        }}"""
+    )
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_model_in_the_page_equals_pytorch(browser: Any, tmp_path: Path, variant: str) -> None:
     model = make_model(**VARIANTS[variant])
     page, _ = written(tmp_path, model)
     with Visit(browser, page) as tab:
         found = tab.evaluate(TRACE)
+        drawn = in_every_place(tab, "(panel) => panel.querySelectorAll('canvas, table, .bars').length")
+        assert min(drawn.values()) > 0
     tensors = expected(model, make_images(model)[0][0])
     assert len(found) > 30
     for name, numbers in found.items():
@@ -449,7 +459,7 @@ def test_recorded_tensors_equal_pytorch_to_16_bits(
     model = make_model(depth=5)
     page, _ = written(tmp_path, model)
     words = catalog("en")["learn"]["words"]
-    with Visit(browser, page) as tab:
+    with Visit(browser, page, shown="#softmax") as tab:
         found = tab.evaluate(TRACE)
         assert tab.locator("#switches input:disabled").count() == 3
         lead, title = tab.locator("#stage-lead").inner_text(), tab.locator("#stage-title").inner_text()
@@ -471,13 +481,13 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_experiments_change_the_prediction_and_can_be_undone(browser: Any, page: Path) -> None:
-    with Visit(browser, page) as tab:
+    with Visit(browser, page, shown="#answer") as tab:
         logits = "() => Array.from(trace.logits)"
         before = tab.evaluate(logits)
         for switch in ("#shuffled", "#without-positions", "#without-head"):
             tab.check(switch)
             assert np.abs(np.subtract(tab.evaluate(logits), before)).max() > 1e-3, switch
-            assert tab.locator("#answer u").count() == 5, "the unchanged probabilities"
+            assert tab.locator("#place-answer u").count() == 5, "the unchanged probabilities"
             tab.uncheck(switch)
             assert tab.evaluate(logits) == before
         tab.check("#without-positions")
@@ -490,10 +500,12 @@ def test_tensors_of_a_convolution_stem_have_names_of_their_own(browser: Any, tmp
     """What the panels name exists in the model: no flat patches x_p, but kernels W and feature maps h."""
     model = make_model(stem=CONVOLUTIONS)
     with Visit(browser, written(tmp_path, model)[0]) as tab:
-        chips = tab.evaluate(
-            "() => Object.fromEntries([...document.querySelectorAll('#panels .chip')].map((each) => "
-            "['math', 'span'].map((part) => each.querySelector(part).textContent)))"
+        of_places = in_every_place(
+            tab,
+            "(panel) => [...panel.querySelectorAll('.chip')].map((each) => "
+            "['math', 'span'].map((part) => each.querySelector(part).textContent))",
         )
+        chips = dict(chip for found in of_places.values() for chip in found)
         assert not [symbol for symbol in chips if "xp" in symbol]
         kernels = [each.weight for each in model.stem.convolutions if hasattr(each, "kernel_size")]
         for number, kernel in enumerate(kernels, 1):
@@ -502,13 +514,15 @@ def test_tensors_of_a_convolution_stem_have_names_of_their_own(browser: Any, tmp
         assert chips["h1"] == "8 × 8 × 8"
         assert chips["h2"] == "4 × 4 × 6"
         assert chips["h"] == "16 × 6"
-        assert tab.locator("#patches, #flatten").count() == 0
+        assert not {"patches", "flatten"} & set(of_places)
 
 
 def test_shapes_of_the_presets(browser: Any, page: Path) -> None:
     with Visit(browser, page) as tab:
         tab.select_option("#model", "textbook")
+        tab.click("#open-flatten")
         assert tab.inner_text("#flatten .shapes") != ""
+        tab.click("#place-close")
         shapes = tab.evaluate(
             "() => [trace.flat, trace.tokens, trace.layers[0].heads[0].query, trace.layers[0].joined, "
             "trace.z0].map((each) => each.shape)"
@@ -524,8 +538,9 @@ def test_shapes_of_the_presets(browser: Any, page: Path) -> None:
         assert "86,567,656" not in tab.inner_text("#about"), "five classes, not 1,000"
         parameters = int(re.sub(r"\D", "", tab.inner_text("#about").split(" ")[0]))
         assert parameters == 86_567_656 - 995 * 769
-        tab.locator("#qkv").scroll_into_view_if_needed()
+        tab.click("#open-qkv")
         tab.wait_for_function("() => document.querySelectorAll('#qkv .box').length === 5")
+        tab.click("#place-close")
         tab.select_option("#model", "textbook")
         tab.select_option("#own-depth", "2")
         assert tab.evaluate("() => trace.layers.length") == 2
@@ -533,56 +548,28 @@ def test_shapes_of_the_presets(browser: Any, page: Path) -> None:
         assert tab.evaluate("() => model === trainedModel && state.sample >= 0")
 
 
-MIDDLE = """async () => {
-  const image = byId("architecture"), context = new OffscreenCanvas(480, 640).getContext("2d");
-  await image.decode();
-  context.drawImage(image, 0, 0);
-  return context.getImageData(240, 8, 1, 1).data[0];
-}"""
-
-
-def test_the_architecture_opens_the_tensors_in_the_language_and_theme_of_the_page(
-    browser: Any, page: Path
-) -> None:
-    with Visit(browser, page, color_scheme="dark") as tab:
-        image = tab.locator("#architecture")
-        assert image.is_visible()
-        assert tab.evaluate("() => byId('architecture').naturalWidth") == 480
-        dark = tab.evaluate(MIDDLE)
-        while tab.evaluate("() => state.theme") != "light":
-            tab.click("#theme")
-        assert dark < 60 < 200 < tab.evaluate(MIDDLE)
-        before = image.get_attribute("src")
-        tab.click("[data-language=ko]")
-        assert image.get_attribute("src") != before
-        assert image.get_attribute("alt") == catalog("ko")["learn"]["words"]["architecture"]
-        tab.select_option("#model", "textbook")
-        assert not image.is_visible(), "it shows another model"
-
-
-@pytest.mark.parametrize("pad", ["#stage-pad", "#pad"])
-def test_drawing_with_the_mouse_and_with_the_keyboard(browser: Any, page: Path, pad: str) -> None:
+def test_drawing_with_the_mouse_and_with_the_keyboard(browser: Any, page: Path) -> None:
     with Visit(browser, page) as tab:
         pixels = "() => Array.from(trace.pixels.data)"
         first = tab.evaluate(pixels)
-        tab.locator(pad).scroll_into_view_if_needed()
-        box = tab.locator(pad).bounding_box()
+        tab.locator("#stage-pad").scroll_into_view_if_needed()
+        box = tab.locator("#stage-pad").bounding_box()
         tab.mouse.move(box["x"] + 60, box["y"] + 20)
         tab.mouse.down()
         tab.mouse.move(box["x"] + 70, box["y"] + 120, steps=5)
         tab.mouse.up()
         drawn = tab.evaluate(pixels)
         assert drawn != first
-        tab.click(f"{pad[:-3]}clear")
+        tab.click("#stage-clear")
         empty = tab.evaluate(pixels)
         assert len(set(empty)) == 1
-        tab.focus(pad)
+        tab.focus("#stage-pad")
         tab.keyboard.press("Space")
         for _ in range(5):
             tab.keyboard.press("ArrowDown")
         assert len(set(tab.evaluate(pixels))) > 1
-        tab.click(f"{pad[:-3]}samples button:nth-child(2)")
-        tab.set_input_files(f"{pad[:-3]}file", [{"name": "x.png", "mimeType": "image/png", "buffer": png()}])
+        tab.click("#stage-samples button:nth-child(2)")
+        tab.set_input_files("#stage-file", [{"name": "x.png", "mimeType": "image/png", "buffer": png()}])
         tab.wait_for_function("() => state.sample === -1")
 
 
@@ -618,17 +605,11 @@ def test_one_screen_shows_attention_and_the_answer_layer_by_layer(browser: Any, 
         tab.click("#stage-head-1")
         # The answer follows in a later task of the page.
         tab.wait_for_function("(text) => document.querySelector('#guess-bars').innerText === text", arg=final)
-        tab.click("#how-open")
-        assert (
-            tab.locator(".panel h2")
-            .first.inner_text()
-            .endswith(catalog("en")["learn"]["panels"]["lens"]["title"])
-        )
 
 
 def test_ten_steps_tell_the_story_of_the_image_on_the_screen(browser: Any, page: Path) -> None:
-    """One sentence and a drawing each, with links to a lesson and to a panel; steps have addresses, and the
-    arrow keys go on."""
+    """One sentence and a drawing each, with a link to a lesson; steps have addresses, and the arrow keys go
+    on."""
     told = catalog("en")["learn"]["story"]
     assert len([name for name in told if not name.endswith("_stem")]) == 10
     with Visit(browser, page, shown="", reduced_motion="reduce") as tab:
@@ -647,8 +628,6 @@ def test_ten_steps_tell_the_story_of_the_image_on_the_screen(browser: Any, page:
         assert not re.search(r"undefined|NaN|\{\w+\}", " ".join(sentences))
         tab.keyboard.press("ArrowLeft")
         tab.wait_for_function("() => state.step === 9")
-        tab.click("#story-panel")
-        tab.wait_for_function("() => state.how && byId('lens')?.getBoundingClientRect().top < innerHeight")
         tab.keyboard.press("Escape")
         tab.wait_for_function("() => state.step === 0")
         tab.wait_for_selector("#sight-canvas", state="visible")
@@ -915,43 +894,133 @@ OUTLINED = """() => {
 }"""
 
 
+def stops_of(tab: Any) -> set[str]:
+    """Every control that the Tab key reaches, each of which is seen to have the focus."""
+    reached: set[str] = set()
+    for _ in range(400):
+        tab.keyboard.press("Tab")
+        here = tab.evaluate("() => document.activeElement.id || document.activeElement.className")
+        assert tab.evaluate(OUTLINED), here
+        if tab.evaluate("() => document.activeElement === document.body"):
+            break
+        reached.add(here)
+    return reached
+
+
 def test_a_walk_with_the_keyboard(browser: Any, page: Path) -> None:
-    """Every control is reached, is seen to be, and works."""
+    """Every control of the page, and of a place that is open over it, is reached, seen to be, and works."""
     with Visit(browser, page) as tab:
-        reached = set()
-        for _ in range(400):
-            tab.keyboard.press("Tab")
-            here = tab.evaluate("() => document.activeElement.id || document.activeElement.className")
-            outlined = tab.evaluate(OUTLINED)
-            assert outlined, here
-            if tab.evaluate("() => document.activeElement === document.body"):
-                break
-            reached.add(here)
-        assert {
-            "pad",
-            "clear",
-            "file",
-            "layer-more",
-            "head-more",
-            "token-more",
-            "shuffled",
-            "model",
-            "theme",
-        } <= reached
-        assert {"patches-cut", "qkv-query", "softmax-all", "logits-all", "mlp-hidden"} <= reached
+        reached = stops_of(tab)
+        assert {"stage-pad", "stage-clear", "stage-file", "stage-shuffled", "model", "theme"} <= reached
+        assert {"open-patches", "open-softmax", "open-shapes"} <= reached
+        tab.focus("#open-softmax")
+        tab.keyboard.press("Enter")
+        tab.wait_for_function("() => document.activeElement.id === 'place-close'")
+        reached = stops_of(tab)
+        assert {"place-less", "place-more", "layer-more", "head-more", "token-more", "shuffled"} <= reached
+        assert {"softmax-all", "softmax-image"} <= reached
+        assert not {"stage-pad", "theme"} & reached, "what is under it"
         tab.focus("#softmax-all")
         for key in ("ArrowDown", "ArrowDown", "ArrowDown", "Enter"):
             tab.keyboard.press(key)
         assert "→" in tab.inner_text("#said")
+        assert tab.evaluate("() => byId('place').contains(byId('said')) && !byId('tip').hidden")
         tab.wait_for_function("() => state.token === 3")
         tab.wait_for_function("() => document.activeElement.id === 'softmax-all'")
         tab.focus("#layer-more")
         tab.keyboard.press("Enter")
         tab.wait_for_function("() => document.activeElement.id === 'layer-more' && state.layer === 0")
+        tab.keyboard.press("Alt+ArrowDown")
+        tab.wait_for_selector("#heads")
+
+
+def test_a_place_opens_over_the_screen_and_leads_back(browser: Any, page: Path) -> None:
+    """From the map, on which each part of the model is drawn small: the panel alone. Escape and the button
+    lead to where the reader was; the address shows the place again."""
+    with Visit(browser, page, shown="", reduced_motion="reduce") as tab:
+        assert tab.locator("#how canvas, #panels canvas").count() == 0, "what is closed is not drawn"
+        tab.click("#how-open")
+        assert tab.locator(".place-button canvas").count() >= 15
+        assert tab.locator("#panels canvas").count() == 0
+        tab.locator("#open-mlp").scroll_into_view_if_needed()
+        there = tab.evaluate("() => scrollY")
+        assert there > 0
+        for leave in (lambda: tab.keyboard.press("Escape"), lambda: tab.click("#place-close")):
+            tab.click("#open-mlp")
+            tab.wait_for_selector("#mlp-hidden")
+            assert tab.locator("#panels .panel").count() == 1
+            assert tab.evaluate("() => location.hash").startswith("#mlp&")
+            assert tab.get_attribute("#place", "aria-labelledby") == "place-title"
+            tab.click("#place-more")
+            tab.wait_for_selector("#stream")
+            tab.click("#path li:nth-child(5) button")
+            tab.wait_for_selector("#positions-table")
+            address = tab.evaluate("() => location.hash")
+            leave()
+            tab.wait_for_function("() => !byId('place').open && !state.place")
+            assert tab.evaluate("() => document.activeElement.id") == "open-mlp"
+            assert tab.evaluate("() => scrollY") == there
+            assert "positions" not in tab.evaluate("() => location.hash")
+    with Visit(browser, page, shown=address) as tab:
+        tab.wait_for_selector("#positions-table")
+        tab.keyboard.press("Escape")
+        tab.wait_for_function("() => !byId('place').open && state.how")
+
+
+def test_a_step_of_the_story_opens_the_tensors_that_it_shows(browser: Any, page: Path) -> None:
+    """In each step the place, with the token, the layer and the head of the drawing; and back to the step."""
+    with Visit(browser, page, shown="#step-1", reduced_motion="reduce") as tab:
+        opened = []
+        for step in range(1, 11):
+            tab.evaluate(f"() => update({{ step: {step} }})")
+            tab.wait_for_function(f"() => story.shown === STORY[{step} - 1].id")
+            tab.click("#story-panel")
+            tab.wait_for_function("() => byId('place').open && state.place")
+            opened.append(tab.evaluate("() => byId('panels').firstElementChild.id"))
+            if step == 6:
+                shown = tab.evaluate("() => [state.layer, state.head, state.token - 1]")
+                drawn = tab.evaluate("() => [story.parts.shown.l, story.parts.shown.k, story.parts.followed]")
+                assert shown == drawn
+                address = tab.evaluate("() => location.hash")
+            tab.keyboard.press("ArrowRight")  # is not the story's
+            tab.keyboard.press("Escape")
+            tab.wait_for_function("() => !state.place")
+            assert tab.evaluate("() => [state.step, document.activeElement.id]") == [step, "story-panel"]
+        assert len(set(opened)) >= 8
+    assert address.startswith("#step-6&softmax&")
+    with Visit(browser, page, shown=address) as tab:
+        tab.wait_for_function("() => byId('place').open && state.step === 6 && byId('softmax')")
+
+
+def test_a_place_grows_out_of_what_was_pressed_unless_the_reader_wants_less_motion(
+    browser: Any, page: Path
+) -> None:
+    for motion in ("no-preference", "reduce"):
+        with Visit(browser, page, reduced_motion=motion) as tab:
+            tab.evaluate(
+                "() => { window.grown = 0; const { prototype } = Element, grow = prototype.animate; "
+                "prototype.animate = function (...all) { grown += 1; return grow.apply(this, all); }; }"
+            )
+            tab.click("#open-heads")
+            tab.wait_for_selector("#heads-msa")
+            assert tab.evaluate("() => grown") == (motion == "no-preference")
+
+
+def test_a_place_fits_a_phone_and_is_used_by_touch(browser: Any, page: Path) -> None:
+    with Visit(browser, page, 390, has_touch=True, is_mobile=True) as tab:
+        wide = in_every_place(tab, "() => [byId('place').scrollWidth, document.documentElement.scrollWidth]")
+        assert {name: each for name, each in wide.items() if max(each) > 390} == {}
+        tab.tap("#open-softmax")
+        tab.tap("#softmax-all", position={"x": 20, "y": 20})
+        tab.wait_for_function("() => state.token === 1")
+        tab.tap("#layer-more")
+        tab.wait_for_function("() => state.layer === 0")
+        tab.tap("#place-close")
+        tab.wait_for_function("() => !byId('place').open")
 
 
 def test_equation_shape_code_and_drawing_are_lit_together(browser: Any, page: Path) -> None:
-    with Visit(browser, page) as tab:
+    with Visit(browser, page, shown="#softmax") as tab:
         tab.focus("#softmax .chip:nth-child(2)")
         lit = tab.evaluate(
             "() => [...document.querySelectorAll('#softmax .lit')].map((each) => each.tagName.toLowerCase())"
@@ -971,6 +1040,8 @@ def test_both_languages_and_themes_without_horizontal_scroll(
                     assert tab.inner_text("h1") == catalog(language)["learn"]["words"]["title"]
                     assert not re.search(r"undefined|NaN|\{\w+\}", tab.inner_text("body"))
                     assert tab.evaluate("() => document.documentElement.scrollWidth") <= width
+                    texts = in_every_place(tab, "(panel) => panel.innerText")
+                    assert not re.search(r"undefined|NaN|\{\w+\}", " ".join(texts.values()))
                 for preset in ("textbook", "base", "trained"):
                     tab.select_option("#model", preset)
                     assert tab.evaluate("() => document.documentElement.scrollWidth") <= width
@@ -982,8 +1053,11 @@ def test_axe_has_nothing_to_say(browser: Any, page: Path, tmp_path: Path, scheme
     with Visit(browser, page, 390, color_scheme=scheme) as tab:
         for preset in ("trained", "textbook", "base"):
             tab.select_option("#model", preset)
-            tab.evaluate("() => { for (const each of byId('panels').children) fill(each, context()); }")
             assert axe.Axe().run(tab).response["violations"] == [], preset
+        tab.select_option("#model", "trained")
+        for place in tab.evaluate("() => shownPanels(context()).map((panel) => panel.id)"):
+            tab.evaluate(f"() => {{ state.place = '{place}'; draw(); }}")
+            assert axe.Axe().run(tab).response["violations"] == [], place
     with Visit(
         browser, vt.learn(out=tmp_path / "learn.html").page, 390, shown="", color_scheme=scheme
     ) as tab:
@@ -1101,8 +1175,10 @@ def test_the_story_of_a_photograph_names_the_convolutional_network(
         assert axe.Axe().run(tab).response["violations"] == []
         assert tab.evaluate("() => document.documentElement.scrollWidth") <= width
         tab.evaluate("() => update({ step: 0, how: true })")
-        tab.wait_for_selector("#network canvas")
-        assert tab.locator("#flatten").count() == 0
+        tab.wait_for_selector("#open-network canvas")
+        assert tab.locator("#open-flatten").count() == 0
+        assert axe.Axe().run(tab).response["violations"] == []
+        assert tab.evaluate("() => document.documentElement.scrollWidth") <= width
         assert (
             tab.evaluate(
                 "() => stagesOf(DATA.config).reduce((sum, stage) => sum + stage[3], 0) - DATA.parameters"

@@ -84,7 +84,8 @@ const state = {
   kept: {},
   hidden: -1,
   depth: DATA.config.depth, // layers after which the answer is shown, from 0
-  how: false,
+  how: false, // whether the map of the model is shown
+  place: "", // of the map, that is open over the screen
   step: 0, // of the story, from 1; 0: it is closed
   practice: false,
   chosenLanguage: false,
@@ -441,201 +442,18 @@ function best(logits) {
 
 // --- drawing ---
 
-// The header of a panel: title, text, equation, shapes and code, lit together.
-function panelFrame(panel, c, index) {
-  const w = WORDS[state.language].panels[panel.id],
-    text = (value) => filled(value, c.values);
-  const source = typeof panel.equation === "function" ? panel.equation(c) : panel.equation,
-    rail = div("rail");
-  const key = (k) => (k ? { "data-k": k } : {});
-  if (source)
-    rail.append(
-      element(
-        "div",
-        { class: "eq" },
-        source.split(",,").map(equation),
-        element(
-          "span",
-          { class: "number" },
-          panel.number.length > 6
-            ? `arXiv ${panel.number}`
-            : /^\d+\./.test(panel.number)
-              ? `§ ${panel.number}`
-              : `(${panel.number})`,
-        ),
-      ),
-    );
-  const shapes = panel.shapes(c);
-  if (shapes.length)
-    rail.append(
-      element(
-        "div",
-        { class: "shapes" },
-        shapes.map(([k, symbol, ...sides]) =>
-          element(
-            "button",
-            { type: "button", class: "chip", ...key(k) },
-            equation(symbol),
-            element("span", {}, sides.join(" × ")),
-          ),
-        ),
-      ),
-    );
-  for (const [name, parts] of panel.code(c)) {
-    const {
-      file,
-      line,
-      text: code,
-    } = DATA.code[trained() ? name : ({ stem: "plain", projection: "plain" }[name] ?? name)];
-    rail.append(
-      element(
-        "div",
-        { class: "code" },
-        element("span", { class: "file" }, `${file}:${line}`),
-        element("code", {}, litCode(code, parts)),
-      ),
-    );
-  }
-  const tags = [
-    panel.layer ? c.t("layer_number", { number: state.layer + 1 }) : null,
-    panel.head ? `${c.words.head} ${state.head + 1}` : null,
-  ]
-    .filter(Boolean)
-    .join(" · ");
-  return [
-    element("h2", {}, element("i", {}, String(index + 1)), w.title, tags ? element("small", {}, tags) : null),
-    element("p", { class: "text" }, text(w.text)),
-    rail.children.length ? rail : null,
-  ];
-}
-
-// A line of code, with the parts that belong to a tensor in spans.
-function litCode(code, parts) {
-  const found = Object.entries(parts)
-      .map(([part, k]) => [code.indexOf(part), part, k])
-      .filter(([at]) => at >= 0)
-      .sort((a, b) => a[0] - b[0]),
-    nodes = [];
-  let at = 0;
-  for (const [start, part, k] of found) {
-    if (start < at) continue;
-    nodes.push(code.slice(at, start), element("span", { "data-k": k }, part));
-    at = start + part.length;
-  }
-  return [...nodes, code.slice(at)];
-}
-
-// The shapes of a panel as boxes, for models that are too large to run here.
-function boxes(panel, c) {
-  const size = (side) => Math.max(8, Math.min(150, 3.4 * Math.sqrt(side) + 6));
-  return panel.shapes(c).map(([k, symbol, ...sides]) => {
-    const [tall, wide] = sides.length === 1 ? [1, sides[0]] : sides;
-    return figure(
-      { k, symbol, shape: sides.join(" × ") },
-      element("i", { class: "box", style: `width:${size(wide)}px;height:${size(tall)}px` }),
-    );
-  });
-}
-
-function shownPanels(c) {
-  return PANELS.filter((panel) => !panel.when || panel.when(c));
-}
-
-// Draw the panels that are in view or near it; the others when they come near.
 function draw() {
   const c = context();
   drawStage(c);
   drawStory(c);
   drawTraining(c);
   drawWords(c.words);
-  byId("how").hidden = byId("path").hidden = !state.how;
-  if (state.how) {
-    drawDock(c);
-    drawPanels(c);
-  }
-  if (state.scroll) byId(state.scroll)?.scrollIntoView();
+  byId("how").hidden = !state.how;
+  if (state.how) drawMap(c);
+  drawPlace(c);
+  if (state.scroll) byId(state.scroll).scrollIntoView();
   state.scroll = null;
   writeAddress();
-}
-
-function drawPanels(c) {
-  const panels = shownPanels(c),
-    host = byId("panels"),
-    names = [state.language, ...panels.map((panel) => panel.id)].join();
-  if (host.dataset.names !== names) {
-    host.dataset.names = names;
-    host.replaceChildren(...panels.map((panel) => element("section", { class: "panel", id: panel.id })));
-    for (const section of host.children) fill(section, c);
-  }
-  for (const section of host.children) section.stale = true;
-  drawNear(c);
-  drawPath(panels);
-}
-
-function drawNear(c) {
-  if (!state.how) return;
-  for (const section of byId("panels").children) {
-    const { top, bottom } = section.getBoundingClientRect();
-    if (section.stale && bottom > -innerHeight && top < 2 * innerHeight) fill(section, (c ??= context()));
-  }
-}
-
-// Draw a panel; what had the focus has it again.
-function fill(section, c) {
-  const panels = shownPanels(c),
-    index = panels.findIndex((panel) => panel.id === section.id),
-    panel = panels[index];
-  const focused = section.contains(document.activeElement) ? document.activeElement : null,
-    parts = "button, canvas, table";
-  const at = focused && [...section.querySelectorAll(parts)].indexOf(focused);
-  const drawn = model.shapesOnly && panel.id !== "shapes" ? boxes(panel, c) : panel.draw(c);
-  section.replaceChildren(...panelFrame(panel, c, index).filter(Boolean), div("visual", drawn));
-  section.stale = false;
-  if (!focused) return;
-  const again = section.querySelectorAll(parts)[at];
-  if (focused.cursor && again?.cursor) again.cursor = focused.cursor;
-  again?.focus({ preventScroll: true });
-}
-
-function drawPath(panels) {
-  const list = byId("path").querySelector("ol"),
-    names = panels.map((panel) => panel.id).join();
-  byId("path").setAttribute("aria-label", words().path);
-  if (list.dataset.names !== names + state.language) {
-    list.dataset.names = names + state.language;
-    list.replaceChildren(
-      ...panels.map((panel, i) => {
-        const title = WORDS[state.language].panels[panel.id].title;
-        return element(
-          "li",
-          {},
-          element(
-            "a",
-            { href: `#${panel.id}`, title },
-            element("i", {}, String(i + 1)),
-            element("span", {}, title),
-          ),
-        );
-      }),
-    );
-  }
-  follow();
-}
-
-// Mark the panel that is read in the path.
-function follow() {
-  let current = null;
-  for (const panel of document.querySelectorAll(".panel"))
-    if (panel.getBoundingClientRect().top < innerHeight * 0.4) current = panel.id;
-  for (const link of byId("path").querySelectorAll("a")) {
-    const here = link.hash === `#${current}`;
-    if (here && link.getAttribute("aria-current") !== "step") {
-      const nav = byId("path");
-      nav.scrollLeft +=
-        link.getBoundingClientRect().left - nav.getBoundingClientRect().left - nav.clientWidth / 2;
-    }
-    here ? link.setAttribute("aria-current", "step") : link.removeAttribute("aria-current");
-  }
 }
 
 // What stands on the page in every state.
@@ -650,161 +468,16 @@ function drawWords(w) {
     button.setAttribute("aria-pressed", String(button.dataset.language === state.language));
 }
 
-// What is beside the panels.
-function drawDock(c) {
-  const w = c.words;
-  const about = c.t(model.shapesOnly ? "about_shapes" : "about_untrained", {
-    parameters: parametersOf(c).toLocaleString("en"),
-  });
-  const lead = c.t(recorded ? "lead_recorded" : DATA.trained ? (pad.enabled ? "lead" : "lead_image") : "lead_fresh", {
-    parameters: DATA.parameters.toLocaleString("en"),
-    name: DATA.name,
-    images: samples.length,
-  });
-  byId("lead").textContent = !trained() ? about : DATA.trained ? lead : `${lead} ${w.fresh}`;
-  byId("made").textContent =
-    filled(w.made, { version: DATA.version }) +
-    (DATA.facts?.credit ? ` ${filled(w.credit, { source: DATA.facts.credit })}` : "") +
-    (DATA.bits < 32 ? ` ${filled(w.rounding, { bits: DATA.bits, change: smallNumber(DATA.rounding) })}` : "");
-  byId("pad").setAttribute("aria-label", pad.enabled ? w.pad : w.image);
-  byId("hint").textContent = pad.enabled ? w.hint_draw : recorded ? w.hint_recorded : w.hint_drop;
-  if (!byId("samples").children.length) byId("samples").append(...sampleButtons());
-  for (const [i, button] of [...byId("samples").children].entries()) {
-    button.setAttribute("aria-pressed", String(i === state.sample));
-    button.setAttribute("aria-label", filled(w.sample, { label: named(DATA.samples[i].label) }));
-  }
-  drawArchitecture(w);
-  drawAnswer(c);
-  drawSteppers(c);
-  drawSwitches(c);
-  drawModels(c);
-}
-
-// The architecture of the page's own model. As an image the SVG keeps its style to itself; its theme is the page's.
-function drawArchitecture(w) {
-  const image = byId("architecture"),
-    dark = { auto: "(prefers-color-scheme:dark)", dark: " all", light: " not all" }[state.theme];
-  image.hidden = !trained();
-  image.alt = w.architecture;
-  const svg = DATA.drawing[state.language].replace("@media(prefers-color-scheme:dark)", `@media${dark}`);
-  const source = `data:image/svg+xml,${encodeURIComponent(svg)}`;
-  if (image.src !== source) image.src = source;
-}
-
 function parametersOf(c) {
   return trained() ? DATA.parameters : c.stages().reduce((sum, stage) => sum + stage[3], 0);
 }
 
 // The answer in a word: of the model on photographs "none of these", where no class is as sure as it must be.
 function headline(c, p, top) {
+  if (!trained()) return c.words.untrained;
   const { sure = 0, none } = DATA.facts;
-  if (trained() && p[top] < sure) return c.t("unsure", { label: named(none) });
+  if (p[top] < sure) return c.t("unsure", { label: named(none) });
   return `${c.labels[top]} · ${percent(p[top])}`;
-}
-
-function drawAnswer(c) {
-  const w = c.words;
-  if (!trace)
-    return byId("answer").replaceChildren(
-      element("h2", {}, w.answer),
-      element("p", { class: "note" }, w.shapes_only),
-    );
-  const p = probabilities(trace.logits),
-    order = best(trace.logits),
-    [top] = order,
-    rows = DATA.labels.length <= 10 ? [...DATA.labels.keys()] : order.slice(0, 6);
-  const before = unchanged && probabilities(unchanged.logits),
-    [was] = unchanged ? best(unchanged.logits) : [];
-  byId("answer").replaceChildren(
-    element(
-      "h2",
-      {},
-      w.answer,
-      element("output", {}, trained() ? headline(c, p, top) : w.untrained),
-    ),
-    bars(
-      rows.map((k) => ({
-        name: c.labels[k],
-        share: p[k],
-        text: percent(p[k]),
-        strong: k === top,
-        ghost: before?.[k],
-      })),
-    ),
-    ...(before
-      ? [
-          element(
-            "p",
-            { class: "note" },
-            filled(w.unchanged, { label: c.labels[was], share: percent(before[was]) }),
-          ),
-        ]
-      : []),
-  );
-}
-
-// A choice to step through: layer, head, token. values: the numbers that it may have.
-function stepper(name, values, text) {
-  const w = words(),
-    at = values.indexOf(state[name]),
-    step = (by) => () => update({ [name]: values[(at + by + values.length) % values.length] });
-  return div(
-    "stepper",
-    element("span", {}, w[name]),
-    element(
-      "button",
-      { type: "button", id: `${name}-less`, "aria-label": `${w[name]} −1`, onclick: step(-1) },
-      "‹",
-    ),
-    element("output", {}, text),
-    element(
-      "button",
-      { type: "button", id: `${name}-more`, "aria-label": `${w[name]} +1`, onclick: step(1) },
-      "›",
-    ),
-  );
-}
-
-function drawSteppers(c) {
-  if (!trace) return byId("steppers").replaceChildren();
-  const focus = document.activeElement?.id,
-    upTo = (count) => [...Array(count).keys()];
-  byId("steppers").replaceChildren(
-    stepper("layer", c.detailed, `${state.layer + 1} / ${c.L}`),
-    stepper("head", upTo(c.K), `${state.head + 1} / ${c.K}`),
-    stepper("token", upTo(c.T), c.tokenName(state.token)),
-  );
-  if (/-(less|more)$/.test(focus ?? "")) byId(focus)?.focus();
-}
-
-function drawSwitches(c) {
-  const w = c.words,
-    fixed = switchesFixed(),
-    key = `${state.layer}.${state.head}`;
-  const focus = document.activeElement?.id;
-  byId("switches").replaceChildren(
-    switchOf(
-      "without-positions",
-      w.without_positions,
-      state.withoutPositions,
-      fixed || model.config.position.kind === "none",
-      (on) => change({ withoutPositions: on }),
-    ),
-    switchOf("shuffled", w.shuffle, state.shuffled, fixed, (on) => change({ shuffled: on })),
-    switchOf(
-      "without-head",
-      c.t("zero_head", { layer: state.layer + 1, head: state.head + 1 }),
-      state.without.has(key),
-      fixed,
-      (on) => {
-        const without = new Set(state.without);
-        on ? without.add(key) : without.delete(key);
-        change({ without });
-      },
-    ),
-    element("p", { class: "note" }, noteOfSwitches(c)),
-  );
-  if (focus) byId(focus)?.focus({ preventScroll: true });
 }
 
 function drawModels(c) {
@@ -898,7 +571,7 @@ function chooseImage() {
   else if (!wanted && state.hidden >= 0)
     Object.assign(state, { source: samples[state.hidden], sample: state.hidden, hidden: -1 });
   else return;
-  showOnPads(state.source);
+  pad.show(state.source);
 }
 
 // --- what the reader does ---
@@ -934,7 +607,7 @@ function useCanvas(canvas, sample = -1) {
 function useSample(i) {
   if (camera.stream) stopCamera();
   state.covered = new Set();
-  showOnPads(samples[i]);
+  pad.show(samples[i]);
   useCanvas(samples[i], i);
 }
 
@@ -949,26 +622,14 @@ async function useFile(file) {
   const bitmap = await createImageBitmap(file),
     canvas = fittedCanvas(bitmap, DATA.config.image_size, DATA.resize, dark);
   if (DATA.config.channels === 3) canvas.fine = fittedCanvas(bitmap, fineSize(), DATA.resize, false);
-  showOnPads(canvas);
+  pad.show(canvas);
   useCanvas(canvas);
 }
 
-// The drawing area of the first screen, and that beside the panels.
-const pads = ["stage-pad", "pad"].map((id) => {
-  const made = new Pad(byId(id), (canvas) => {
-    useCanvas(canvas);
-    for (const other of pads) if (other !== made) other.show(canvas);
-  });
-  made.size = DATA.config.image_size;
-  made.enabled = padEnabled();
-  byId(id).classList.toggle("still", !made.enabled);
-  return made;
-});
-const [pad] = pads;
-
-function showOnPads(canvas) {
-  for (const each of pads) each.show(canvas);
-}
+const pad = new Pad(byId("stage-pad"), (canvas) => useCanvas(canvas));
+pad.size = DATA.config.image_size;
+pad.enabled = padEnabled();
+byId("stage-pad").classList.toggle("still", !pad.enabled);
 
 function sampleButtons() {
   return samples.map((canvas, i) => {
@@ -978,15 +639,13 @@ function sampleButtons() {
   });
 }
 
-for (const prefix of ["", "stage-"]) {
-  byId(`${prefix}clear`).hidden = !pad.enabled;
-  byId(`${prefix}open`).hidden = Boolean(recorded);
-  byId(`${prefix}clear`).onclick = () => {
-    for (const each of pads) each.clear();
-    useCanvas(pad.reduced());
-  };
-  byId(`${prefix}file`).onchange = (event) => useFile(event.target.files[0]);
-}
+byId("stage-clear").hidden = !pad.enabled;
+byId("stage-open").hidden = Boolean(recorded);
+byId("stage-clear").onclick = () => {
+  pad.clear();
+  useCanvas(pad.reduced());
+};
+byId("stage-file").onchange = (event) => useFile(event.target.files[0]);
 byId("stage-samples").append(...sampleButtons());
 byId("depth").oninput = (event) => {
   const depth = Number(event.target.value);
@@ -995,6 +654,7 @@ byId("depth").oninput = (event) => {
 byId("sight-class").onclick = () => update({ token: 0 });
 byId("search").onclick = search;
 listenToStory();
+listenToPlaces();
 byId("camera").onclick = () => (camera.stream ? stopCamera() : startCamera());
 byId("how-open").onclick = () => update({ how: !state.how, scroll: state.how ? null : "how" });
 byId("train-open").onclick = () => update({ practice: !state.practice, scroll: state.practice ? null : "training" });
@@ -1019,15 +679,6 @@ byId("theme").onclick = () => {
   draw();
 };
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
-addEventListener(
-  "scroll",
-  () => {
-    drawNear();
-    follow();
-  },
-  { passive: true },
-);
-
 // What belongs together is lit together: in the equation, the shapes, the code and the drawing of a panel.
 function light(event) {
   const at = event.target.closest?.("[data-k]"),
@@ -1038,16 +689,6 @@ function light(event) {
 }
 document.addEventListener("pointerover", light);
 document.addEventListener("focusin", light);
-
-// Alt with an arrow goes to the panel before or after.
-document.addEventListener("keydown", (event) => {
-  if (!event.altKey || !["ArrowDown", "ArrowUp"].includes(event.key)) return;
-  const panels = [...document.querySelectorAll(".panel")],
-    current = byId("path").querySelector("[aria-current]")?.hash.slice(1);
-  const next = panels.findIndex((panel) => panel.id === current) + (event.key === "ArrowDown" ? 1 : -1);
-  panels[Math.max(0, Math.min(panels.length - 1, next))].scrollIntoView();
-  event.preventDefault();
-});
 
 // The language of the browser, where the page has it and its maker chose none.
 function languageOfBrowser() {
@@ -1075,7 +716,7 @@ function open() {
   state.sample = sample;
   readAddress();
   document.documentElement.lang = state.language;
-  showOnPads(state.source);
+  pad.show(state.source);
   compute(state.source === samples[sample] ? known : null);
   if (!/\bt=/.test(location.hash)) state.token = tokenThatCounts();
   // Lines and bars grow once, when the page opens (style.css).

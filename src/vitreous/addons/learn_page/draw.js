@@ -447,3 +447,35 @@ function plot({ x, y, lines, points = [], label, width = 360, height = 220 }) {
     svg.append(make("circle", { class: "point", cx: px(a).toFixed(1), cy: py(b).toFixed(1), r: 3 }));
   return svg;
 }
+
+// The numbers of a matrix as a small image, one pixel each.
+function numbersImage(matrix, most = scaleOf(matrix), kind = "signed") {
+  const [rows, columns] = matrix.shape,
+    shade = shadesOf(kind);
+  return canvasOf(columns, rows, (pen) => {
+    const image = pen.createImageData(columns, rows);
+    matrix.data.forEach((value, i) => {
+      const color = shade[100 + Math.round(100 * Math.max(-1, Math.min(1, value / most)))];
+      image.data.set([...color, 255], 4 * i);
+    });
+    pen.putImageData(image, 0, 0);
+  });
+}
+
+// A feature map as an image: the three channels that differ most from place to place are red, green and blue.
+function colorsOf(map) {
+  const [channels, high, wide] = map.shape,
+    plane = high * wide,
+    of = (c) => map.data.subarray(c * plane, (c + 1) * plane),
+    order = [...Array(channels).keys()].map((c) => [moments(of(c)).variance, c]).sort((a, b) => b[0] - a[0]);
+  const out = zeros(3, high, wide);
+  order.slice(0, 3).forEach(([, c], i) => {
+    const values = of(c),
+      least = Math.min(...values),
+      most = Math.max(...values);
+    values.forEach((value, n) => {
+      out.data[i * plane + n] = (value - least) / (most - least || 1);
+    });
+  });
+  return pixelCanvas(out);
+}

@@ -31,10 +31,9 @@ from vitreous.data.dataset import ClassTargets, ImageDataset
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError, Param
 from vitreous.extensions import CLASSES, outputs_of
-from vitreous.inspection.drawing import draw
 from vitreous.inspection.page import POLICY, framed, templates_of
 from vitreous.inspection.runs.report import label_of
-from vitreous.languages import CURRENT, LANGUAGES, catalog, speaking, words
+from vitreous.languages import CURRENT, LANGUAGES, catalog, words
 from vitreous.layers.attention import Attention, attention_map
 from vitreous.layers.block import MLP, PreNormBlock
 from vitreous.layers.embedding import AddedPositions, PatchStem, to_patches
@@ -185,7 +184,6 @@ def write_learn_page(
             for image, (original, label) in zip(shown, samples, strict=False)
         ],
         "recorded": [recording(model, prepared(image)[None]) for image in shown] if recorded else None,
-        "drawing": drawings_of(model),
         "code": code_of(model),
         "practice": practice_of(model),
     }
@@ -378,15 +376,6 @@ def practice_of(model: ViT) -> dict[str, dict[str, str]] | None:
         labels = "".join(map(str, images.targets.strata()))
         parts[part] = {"pixels": "".join(pixels), "labels": labels}
     return parts
-
-
-def drawings_of(model: ViT) -> dict[str, str]:
-    """Return the architecture of a model as SVG, in each language."""
-    found = {}
-    for language in LANGUAGES:
-        with speaking(language):
-            found[language] = draw(model)
-    return found
 
 
 def in_8_bits(model: nn.Module) -> None:

@@ -1,6 +1,7 @@
 // --- The panels: each has an equation with its number, shapes, a line of n, and what it draws. -----------
 //
 // c is the context of a drawing (app.js): the model, the trace of the image, and what is selected.
+// group: the part of the map (places.js) that a panel is on; small: the images that it has there.
 // shapes: [key, symbol, rows, columns]. code: [name of a line, {part of it: key}].
 
 const tokenMap = (c, matrix, options) =>
@@ -160,64 +161,15 @@ function readout({ config }, l) {
   return { class: token, "class+mean": `[ ${token} ; ${mean} ]` }[config.pooling.kind] ?? mean;
 }
 
+// The numbers of attention or of probabilities as a small image; the second of rows of equal lengths.
+const weightsImage = (matrix) => numbersImage(matrix, largest(matrix), "weight");
+const stacked = (rows) => tensor(Float32Array.from(rows.flatMap((each) => [...each])), rows.length, rows[0].length);
+
 const PANELS = [
   {
-    id: "lens",
-    number: "4",
-    equation: (c) => `${c.multilabel ? "sigmoid" : "softmax"} ( head ( {lens|${readout(c, "ℓ")}} ) )`,
-    shapes: (c) => [
-      ["lens", "z_ℓ^0", c.D],
-      ["answer", "logits", c.labels.length],
-    ],
-    code: () => [
-      ["features", { "self.pool": "lens" }],
-      ["head", { "self.head": "answer" }],
-    ],
-    draw(c) {
-      const best = c
-          .best(c.trace.logits)
-          .slice(0, 10)
-          .sort((a, b) => a - b),
-        probabilities = c.trace.lens.map(c.probabilities);
-      const head = element(
-        "tr",
-        {},
-        element("th", { scope: "col" }, c.words.layer),
-        best.map((k) => element("th", { scope: "col" }, c.labels[k])),
-      );
-      const body = probabilities.map((each, l) => {
-        const top = c.best(c.trace.lens[l])[0];
-        return element(
-          "tr",
-          {},
-          element("th", { scope: "row" }, l ? c.t("layer_number", { number: l }) : c.words.embedding),
-          best.map((k) =>
-            element(
-              "td",
-              { class: k === top ? "best" : null, style: `--share:${(each[k] * 100).toFixed(1)}%` },
-              percent(each[k]),
-            ),
-          ),
-        );
-      });
-      return [
-        figure(
-          { k: "lens", name: c.words.lens_table },
-          div(
-            "scroll",
-            element(
-              "table",
-              { class: "lens", tabindex: 0, "aria-label": c.words.lens_table },
-              element("thead", {}, head),
-              element("tbody", {}, body),
-            ),
-          ),
-        ),
-      ];
-    },
-  },
-  {
     id: "patches",
+    group: "tokens",
+    small: (c) => [pixelCanvas(c.image)],
     number: "3.1",
     when: (c) => c.config.stem.kind === "patch",
     equation: "{image|x ∈ R^{H × W × C}} → {flat|x_p ∈ R^{N × (P^2 ⋅ C)}} ,, N = H W / P^2",
@@ -286,6 +238,8 @@ const PANELS = [
   },
   {
     id: "flatten",
+    group: "tokens",
+    small: (c) => [numbersImage(c.trace.flat)],
     number: "3.1",
     when: (c) => c.config.stem.kind === "patch",
     equation: "x_p = [ {one|x_p^1} ; x_p^2 ; … ; x_p^N ]",
@@ -335,6 +289,8 @@ const PANELS = [
   },
   {
     id: "convolutions",
+    group: "tokens",
+    small: (c) => [pixelCanvas(c.image), colorsOf(c.trace.maps.at(-1))],
     number: "2106.14881",
     when: (c) => c.config.stem.kind === "convolution",
     equation:
@@ -357,6 +313,8 @@ const PANELS = [
   },
   {
     id: "network",
+    group: "tokens",
+    small: (c) => [pixelCanvas(c.image), colorsOf(c.trace.maps.at(-1))],
     number: "1905.11946",
     when: (c) => c.config.stem.kind === "efficientnet-lite",
     equation:
@@ -376,6 +334,8 @@ const PANELS = [
   },
   {
     id: "projection",
+    group: "tokens",
+    small: (c) => [numbersImage(c.trace.patches)],
     number: "1",
     when: (c) => c.config.stem.projection !== false,
     equation: (c) =>
@@ -478,6 +438,8 @@ const PANELS = [
   },
   {
     id: "class",
+    group: "tokens",
+    small: (c) => [numbersImage(c.trace.tokens)],
     number: "1",
     when: (c) => c.config.class_token,
     equation: (c) => `[ {class|x_{class}} ; {patches|${sourceOf(c)}^1 E ; … ; ${sourceOf(c)}^N E} ]`,
@@ -507,6 +469,8 @@ const PANELS = [
   },
   {
     id: "positions",
+    group: "tokens",
+    small: (c) => [numbersImage(c.trace.z0)],
     number: "1",
     when: (c) => c.config.position.kind !== "none",
     equation: (c) =>
@@ -587,6 +551,8 @@ const PANELS = [
   },
   {
     id: "norm",
+    group: "layer",
+    small: (c) => [numbersImage(c.layerTrace.normed)],
     number: "2",
     layer: true,
     equation: "{normed|LN(z)} = γ ⊙ ( {z|z} − μ ) / √{σ^2 + ε} + β",
@@ -656,6 +622,8 @@ const PANELS = [
   },
   {
     id: "qkv",
+    group: "layer",
+    small: (c) => ["query", "key", "value"].map((part) => numbersImage(c.headTrace[part])),
     number: "5",
     layer: true,
     head: true,
@@ -680,6 +648,8 @@ const PANELS = [
   },
   {
     id: "logits",
+    group: "layer",
+    small: (c) => [numbersImage(c.headTrace.logits)],
     number: "6",
     layer: true,
     head: true,
@@ -724,6 +694,8 @@ const PANELS = [
   },
   {
     id: "softmax",
+    group: "layer",
+    small: (c) => [weightsImage(c.headTrace.weights)],
     number: "6",
     layer: true,
     head: true,
@@ -810,6 +782,8 @@ const PANELS = [
   },
   {
     id: "heads",
+    group: "layer",
+    small: (c) => [numbersImage(c.layerTrace.joined)],
     number: "7, 8",
     layer: true,
     equation: "{out|SA(z) = A v} ,, {msa|MSA(z)} = {joined|[ SA_1(z) ; … ; SA_k(z) ]} U_{msa}",
@@ -844,6 +818,8 @@ const PANELS = [
   },
   {
     id: "residual",
+    group: "layer",
+    small: (c) => [numbersImage(c.layerTrace.middle)],
     number: "2",
     layer: true,
     equation: "{middle|z'_ℓ} = {msa|MSA(LN(z_{ℓ−1}))} + {z|z_{ℓ−1}}",
@@ -886,6 +862,8 @@ const PANELS = [
   },
   {
     id: "mlp",
+    group: "layer",
+    small: (c) => [numbersImage(c.layerTrace.hidden)],
     number: "3",
     layer: true,
     equation: (c) =>
@@ -948,6 +926,8 @@ const PANELS = [
   },
   {
     id: "stream",
+    group: "answer",
+    small: (c) => [numbersImage(c.trace.layers.at(-1).z)],
     number: "2, 3",
     equation: "{stream|z_0 → z_1 → … → z_L}",
     shapes: (c) => [
@@ -1009,7 +989,66 @@ const PANELS = [
     },
   },
   {
+    id: "lens",
+    group: "answer",
+    small: (c) => [weightsImage(stacked(c.trace.lens.map(c.probabilities)))],
+    number: "4",
+    equation: (c) => `${c.multilabel ? "sigmoid" : "softmax"} ( head ( {lens|${readout(c, "ℓ")}} ) )`,
+    shapes: (c) => [
+      ["lens", "z_ℓ^0", c.D],
+      ["answer", "logits", c.labels.length],
+    ],
+    code: () => [
+      ["features", { "self.pool": "lens" }],
+      ["head", { "self.head": "answer" }],
+    ],
+    draw(c) {
+      const best = c
+          .best(c.trace.logits)
+          .slice(0, 10)
+          .sort((a, b) => a - b),
+        probabilities = c.trace.lens.map(c.probabilities);
+      const head = element(
+        "tr",
+        {},
+        element("th", { scope: "col" }, c.words.layer),
+        best.map((k) => element("th", { scope: "col" }, c.labels[k])),
+      );
+      const body = probabilities.map((each, l) => {
+        const top = c.best(c.trace.lens[l])[0];
+        return element(
+          "tr",
+          {},
+          element("th", { scope: "row" }, l ? c.t("layer_number", { number: l }) : c.words.embedding),
+          best.map((k) =>
+            element(
+              "td",
+              { class: k === top ? "best" : null, style: `--share:${(each[k] * 100).toFixed(1)}%` },
+              percent(each[k]),
+            ),
+          ),
+        );
+      });
+      return [
+        figure(
+          { k: "lens", name: c.words.lens_table },
+          div(
+            "scroll",
+            element(
+              "table",
+              { class: "lens", tabindex: 0, "aria-label": c.words.lens_table },
+              element("thead", {}, head),
+              element("tbody", {}, body),
+            ),
+          ),
+        ),
+      ];
+    },
+  },
+  {
     id: "answer",
+    group: "answer",
+    small: (c) => [weightsImage(stacked([c.probabilities(c.trace.logits)]))],
     number: "4",
     equation: (c) =>
       `{y|y = ${readout(c, "L")}} ,, {answer|p = ${c.multilabel ? "sigmoid" : "softmax"} ( y W_{head} + b )}`,
@@ -1055,6 +1094,7 @@ const PANELS = [
   },
   {
     id: "shapes",
+    group: "answer",
     number: "1–4",
     equation: "",
     shapes: () => [],

@@ -487,7 +487,8 @@ function addressNow() {
   if (state.how) found.set("how", 1);
   if (state.practice) found.set("train", 1);
   if (state.chosenLanguage) found.set("lang", state.language);
-  return state.step ? `#step-${state.step}${found.size ? `&${found}` : ""}` : `#${found}`;
+  const parts = [state.step ? `step-${state.step}` : "", state.place, String(found)];
+  return `#${parts.filter(Boolean).join("&")}`;
 }
 
 function writeAddress() {
@@ -499,11 +500,11 @@ function writeAddress() {
   }
 }
 
-// Read what the address says: a panel, or a state of the page.
+// Read what the address says: a step of the story, a place, and the state of the page.
 function readAddress() {
-  const [, step, text] = /^(?:step-(\d+)&?)?(.*)$/s.exec(location.hash.slice(1));
+  const [, step, place, text] = /^(?:step-(\d+)(?:&|$))?(?:(\w+)(?:&|$))?(.*)$/s.exec(location.hash.slice(1));
   state.step = canTell() ? Math.min(Number(step ?? 0), STORY.length) : 0;
-  if (PANELS.some((panel) => panel.id === text)) return Object.assign(state, { how: true, scroll: text });
+  state.place = PANELS.some((panel) => panel.id === place) ? place : "";
   const found = new URLSearchParams(text),
     number = (name, most) => Math.max(0, Math.min(most, Math.trunc(Number(found.get(name))) || 0));
   if (found.has("lang") && WORDS[found.get("lang")])
@@ -519,7 +520,9 @@ function readAddress() {
   state.shuffled = found.has("r") && !recorded;
   state.covered = new Set((found.get("c") ?? "").split("_").filter((each) => /^\d+$/.test(each) && each < model.count && !recorded).map(Number));
   state.without = new Set((found.get("o") ?? "").split("_").filter((each) => /^\d+\.\d+$/.test(each) && !recorded));
-  state.how = found.has("how");
+  // Whoever comes from a place that was linked is on the map.
+  state.how = place === "how" || found.has("how") || Boolean(state.place && !state.step);
+  if (state.place && state.how) state.scroll = "how";
   state.practice = found.has("train") && canTrain();
   if (state.practice) state.scroll = "training";
 }

@@ -1,6 +1,6 @@
 // --- A story in ten steps over the same screen: from the photograph to the answer. -----------------------------
 //
-// Each step has one sentence, a drawing that moves for a moment, the lesson that explains it, and the panel that shows
+// Each step has one sentence, a drawing that moves for a moment, the lesson that explains it, and the place that shows
 // its tensors. All that is drawn is of the image on the screen and of the model in the page.
 
 const STORY = [
@@ -58,7 +58,7 @@ function drawStory(c) {
   const link = byId("story-lesson");
   link.textContent = w.story_lesson;
   link.href = `${DATA.site}/${state.language}/learn/${lesson}.html`;
-  byId("story-panel").onclick = () => update({ how: true, scroll: (model.network && ofStem) || panel });
+  byId("story-panel").onclick = () => openPlace((model.network && ofStem) || panel, byId("story-canvas"), selectionOf(id));
   byId("story-dots").replaceChildren(
     ...STORY.map((each, i) =>
       element(
@@ -87,6 +87,15 @@ function drawStory(c) {
   story.frame = requestAnimationFrame(next);
 }
 
+// What a step shows: the token that it follows, and the layer and the head where it has them.
+function selectionOf(id) {
+  story.parts ??= storyParts(story.c);
+  const { followed, shown } = story.parts,
+    token = ["class", "bars"].includes(id) ? 0 : followed + story.c.prefix;
+  if (id === "qkv") return { token, layer: 0, head: 0 };
+  return ["lines", "heads"].includes(id) ? { token, layer: shown.l, head: shown.k } : { token };
+}
+
 const goTo = (step) => update({ step: Math.max(1, Math.min(STORY.length, step)) });
 const endStory = () => update({ step: 0 });
 const goOn = () => (state.step === STORY.length ? endStory() : goTo(state.step + 1));
@@ -102,38 +111,6 @@ const ease = (t) => t * t * (3 - 2 * t);
 // How far a part has come that begins and ends within the step.
 const part = (t, from, to) => ease(Math.max(0, Math.min(1, (t - from) / (to - from))));
 const between = (a, b, t) => a + (b - a) * t;
-
-// The numbers of a matrix as a small image, one pixel each.
-function numbersImage(matrix, most = scaleOf(matrix)) {
-  const [rows, columns] = matrix.shape,
-    shade = shadesOf("signed");
-  return canvasOf(columns, rows, (pen) => {
-    const image = pen.createImageData(columns, rows);
-    matrix.data.forEach((value, i) => {
-      const color = shade[100 + Math.round(100 * Math.max(-1, Math.min(1, value / most)))];
-      image.data.set([...color, 255], 4 * i);
-    });
-    pen.putImageData(image, 0, 0);
-  });
-}
-
-// A feature map as an image: the three channels that differ most from place to place are red, green and blue.
-function colorsOf(map) {
-  const [channels, high, wide] = map.shape,
-    plane = high * wide,
-    of = (c) => map.data.subarray(c * plane, (c + 1) * plane),
-    order = [...Array(channels).keys()].map((c) => [moments(of(c)).variance, c]).sort((a, b) => b[0] - a[0]);
-  const out = zeros(3, high, wide);
-  order.slice(0, 3).forEach(([, c], i) => {
-    const values = of(c),
-      least = Math.min(...values),
-      most = Math.max(...values);
-    values.forEach((value, n) => {
-      out.data[i * plane + n] = (value - least) / (most - least || 1);
-    });
-  });
-  return pixelCanvas(out);
-}
 
 // What a step draws from: the image, the matrices as images, the head and the token that lines are drawn of.
 function storyParts(c) {
@@ -480,7 +457,7 @@ function listenToStory() {
   // The arrow keys go on and back, but not where they already mean something.
   document.addEventListener("keydown", (event) => {
     const at = document.activeElement;
-    if (!state.step || event.altKey || event.ctrlKey || event.metaKey || at.matches("input, select, canvas[tabindex]")) return;
+    if (!state.step || state.place || event.altKey || event.ctrlKey || event.metaKey || at.matches("input, select, canvas[tabindex]")) return;
     if (event.key === "Escape") endStory();
     else if (event.key === "ArrowRight") goOn();
     else if (event.key === "ArrowLeft") goTo(state.step - 1);
