@@ -23,6 +23,7 @@ from vitreous.cli import ADDED, COMMANDS, CORE, app, run
 from vitreous.extensions import ADDONS, addons, tasks
 from vitreous.languages import speaking, unreadable
 from vitreous.languages.terminal import catalog, meaning_of
+from vitreous.training.recipes import executed
 
 PACKAGE = Path(vitreous.__file__).parent
 KOREAN = catalog("ko")
@@ -93,6 +94,13 @@ def test_every_sentence_of_the_program_is_in_the_catalog_and_no_other() -> None:
         latin = re.search("[a-z]", re.sub(r"{[^}]*}", "", korean))
         assert HANGUL.search(korean) or not latin, english
         assert fields(korean) == fields(english), english
+
+
+def test_every_reason_of_a_recipe_is_in_the_catalog_and_no_other() -> None:
+    recipes = executed()
+    found = {row["why"] for row in (*recipes["settings"], *recipes["rows"]) if row["why"]}
+    assert found == KOREAN["reasons"].keys()
+    assert {row["quantity"] for row in recipes["rows"]} <= KOREAN["words"].keys()
 
 
 def test_words_of_results_are_those_of_the_program() -> None:

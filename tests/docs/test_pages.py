@@ -110,17 +110,38 @@ def test_korean_pages_are_korean(page: str) -> None:
     assert hangul > latin, f"{hangul} syllables, {latin} letters"
 
 
-# What the program says in these words in English, it says in Korean to who reads the Korean pages.
-SAID_IN_ENGLISH = re.compile(
-    r"^(?:error|warning|note|    fix): |held-out examples|in two splits|\bas fp32\b|images/s", re.MULTILINE
+# Three English words in a row, which no part of a name, a path or a number is.
+ENGLISH = re.compile(r"(?<![\w./:'-])[A-Za-z]{2,}(?:,? +[A-Za-z]{2,}){2,}(?![\w./'-])")
+# Lines that are code or commands, and what others say: PyTorch, Pillow, a translation into English, and the
+# errors and warnings of the Python API, which are English.
+NOT_TRANSLATED = re.compile(
+    r"^\s*(?:vitreous|import|from|for|def) |\.mapInPandas\(|All keys matched successfully|Truncated File Read"
+    r"|the small king that all people know|a state dict does not store|does not say, so it is assumed"
 )
 
 
-@pytest.mark.parametrize("page", [README, *TEXTS])
+def english_lines(text: str) -> list[str]:
+    """Return the lines with three English words in a row and no Hangul."""
+    lines = [line for line in text.splitlines() if not re.search("[가-힣]", line)]
+    return [line for line in lines if ENGLISH.search(line) and not NOT_TRANSLATED.search(line)]
+
+
+@pytest.mark.parametrize("page", [README, *PAGES])
 def test_what_is_printed_on_korean_pages_is_korean(page: str) -> None:
     """A Korean reader's terminal prints Korean: outputs are kept for each language."""
     printed = re.findall(r"^```text\n(.*?)^```", text_of(page, "ko"), re.DOTALL | re.MULTILINE)
-    assert not [found[0] for output in printed if (found := SAID_IN_ENGLISH.search(output))]
+    if page in LESSONS:
+        lessons = lessons_module()
+        printed += [lessons.printed(cell) for cell in lessons.code_cells(notebook_of(page, "ko"))]
+    assert not [line for output in printed for line in english_lines(output)]
+
+
+def test_an_english_line_is_found() -> None:
+    found = ["query, key, value, each      (3, 5, 4)", "* onnx int8, 3 tokens merged at a time 82.22%"]
+    assert english_lines("\n".join(found)) == found
+    assert not english_lines(
+        "stem.projection.weight\n에폭 3, one two three\nvitreous train a b c\nViT-B/16 ok"
+    )
 
 
 @pytest.mark.parametrize("page", [README, *PAGES])

@@ -13,7 +13,7 @@ from vitreous.cli.options import Json, Model, with_parsed_options
 from vitreous.cli.printing import print_json, print_names, print_table
 from vitreous.errors import InputError
 from vitreous.languages import phrase, speaking
-from vitreous.languages.terminal import said, word
+from vitreous.languages.terminal import reason, said, word
 from vitreous.results import byte_size, si
 
 
@@ -193,7 +193,11 @@ def recipe(
             print_json({"differences": rows} | ({"measured": executed} if diff == "source" else {}))
         elif rows:
             heads = [titles[key] for key in rows[0]]
-            print_table(heads, [tuple(map(str, row.values())) for row in rows], words=len(heads))
+            listing = []
+            for setting in rows:
+                values = {key: str(value) for key, value in setting.items()}
+                listing.append([reason(text) if key == "why" else text for key, text in values.items()])
+            print_table(heads, listing, words=len(heads))
         else:
             count = len(sourced(shown)) if diff == "source" else 0
             if diff != "source":
@@ -209,17 +213,18 @@ def recipe(
                 print(said("{name} has the settings of its paper's tables: no code computes them", name=name))
         if executed and not json:
             own = [row for row in executed if not row["peer"]]  # libraries have recipes of their own
-            apart = [row["quantity"] for row in own if row["difference"] > row["limit"]]
+            apart = [word(row["quantity"]) for row in own if row["difference"] > row["limit"]]
             if apart:
                 names = ", ".join(apart)
                 print(said("what the code does differs in: {quantities}", quantities=names))
             print(f"\n{said('Run next to the source on the same data:')}\n")
-            listing = []
+            compared = []
             for row in executed:
                 numbers = f"{row['difference']:.2g}", f"{row['limit']:.2g}"
-                listing.append((row["quantity"], *numbers, row["where"], row["source"], row["why"]))
+                cells = row["where"], row["source"], reason(row["why"])
+                compared.append([word(row["quantity"]), *numbers, *cells])
             titles_of = ("quantity", "largest difference", "explained", "where", "source", "why")
-            print_table([word(each) for each in titles_of], listing, words=6)
+            print_table([word(each) for each in titles_of], compared, words=6)
     elif json:
         print_json({"name": name, "text": shown.text, "settings": leaves(shown.config)})
     else:

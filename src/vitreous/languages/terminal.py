@@ -42,6 +42,11 @@ def word(english: str) -> str:
     return str(catalog(language_of_locale(os.environ))["words"].get(english, english))
 
 
+def reason(english: str) -> str:
+    """Return why a recipe or its numbers differ from the code of its source: data, stored in English."""
+    return str(catalog(language_of_locale(os.environ))["reasons"].get(english, english))
+
+
 def summary_of(command: str, english: str, language: str | None = None) -> str:
     """Return what a command does, in one sentence."""
     return str(of_command(command, language).get("summary", english))
@@ -87,7 +92,7 @@ def values_of_options(language: str) -> dict[str, str]:
 def catalog(language: str) -> dict[str, dict[str, Any]]:
     """Return the words of a language, each kind a table; English has none."""
     whole: dict[str, dict[str, object]] = {
-        kind: {} for kind in ("words", "options", "commands", "data", "sentences")
+        kind: {} for kind in ("words", "options", "commands", "data", "reasons", "sentences")
     }
     if language != "en":
         for package in ("vitreous.languages", *(f"vitreous.addons.{name}" for name in addons())):

@@ -53,9 +53,10 @@ def optimize(
         return
     rows: list[tuple[str, ...]] = []
     for each in found.rows:
+        name = in_words(each.name)
         rows.append(
             (
-                f"* {each.name}" if each.name == found.chosen else each.name,
+                f"* {name}" if each.name == found.chosen else name,
                 f"{100 * each.metric:.2f}%",
                 f"{100 * each.agreement:.1f}%",
                 f"{each.images_per_second:.1f}",
@@ -74,9 +75,17 @@ def optimize(
     print(f"{about}\n")
     headers = [word(name) for name in ("", "accuracy", "as fp32", "images/s", "times", "ms of one", "memory")]
     print_table(headers, rows)
-    chosen = str(found.chosen)
+    chosen = in_words(str(found.chosen))
     if found.file:
         chosen = said("{chosen}, written to {file}", chosen=chosen, file=found.file)
     print()
     print_named("kept", chosen)
     print(said("predict and evaluate use it; --precision fp32 does not"))
+
+
+def in_words(candidate: str) -> str:
+    """Return the name of a candidate, which JSON and folders have in English, as people read it."""
+    way, _, merging = candidate.partition(", ")
+    if not merging:
+        return way
+    return said("{way}, {count} tokens merged at a time", way=way, count=merging.split()[0])
