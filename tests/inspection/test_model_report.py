@@ -277,8 +277,44 @@ def test_a_bit_has_filters_only(tmp_path: Path) -> None:
 CUNEIFORM = "\N{CUNEIFORM SIGN A}"  # in no font that is asked
 
 
+WITHOUT_A_FONT = f"""
+import sys
+from pathlib import Path
+from vitreous.errors import own_warnings
+from vitreous.inspection.charts import Chart, canvas
+with own_warnings():
+    for number in range(2):
+        with canvas(2, 2) as (figure, (axes,)):
+            axes.set_title("{CUNEIFORM}")
+        chart = Chart(figure)
+        assert "{CUNEIFORM}" in chart.svg
+        print("drawn", file=sys.stderr)
+        chart.pixels()
+        chart.save(Path(sys.argv[1]) / f"chart{{number}}")
+"""
+
+
+@pytest.mark.parametrize(
+    ("locale", "sentence"),
+    [("C.UTF-8", "some letters are boxes in PNG figures"), ("ko_KR.UTF-8", "PNG 그림에서 네모로 나옵니다")],
+)
+def test_letters_without_a_font_are_told_once_in_a_process(
+    locale: str, sentence: str, tmp_path: Path
+) -> None:
+    """With what to install; and not of an SVG, whose letters are those of the page."""
+    environment = {**os.environ, "LC_ALL": locale, "PYTHONUTF8": "1"}
+    call = [sys.executable, "-c", WITHOUT_A_FONT, str(tmp_path)]
+    done = subprocess.run(call, env=environment, capture_output=True, text=True, encoding="utf-8", check=True)
+    first, said, *rest = done.stderr.splitlines()
+    assert first == "drawn"
+    assert said.startswith("vitreous: ")
+    assert sentence in said
+    assert "fonts-nanum" in said
+    assert rest == ["drawn"]
+
+
 @pytest.mark.slow
-def test_letters_without_a_font_are_told_once(
+def test_letters_without_a_font_stay_letters_in_an_svg(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder
 ) -> None:
     from vitreous.checkpoints.native_writing import save_native
@@ -289,7 +325,6 @@ def test_letters_without_a_font_are_told_once(
     images(1)[0][0].save(tmp_path / "photo.png")
     assert run(["inspect", str(saved), str(tmp_path / "photo.png"), "--out", str(tmp_path / "out")]) == 0
     said = capsys.readouterr().err
-    assert said.count("are boxes in the PNG figures") == 1
     assert "Glyph" not in said
     assert not [each for each in recwarn if "lyph" in str(each.message)]
     lens = (tmp_path / "out" / "lens.svg").read_text(encoding="utf-8")

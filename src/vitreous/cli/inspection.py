@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import Annotated, Unpack
 
@@ -49,14 +48,6 @@ def inspect(model: Model, /, *images: Shown, json: Json = False, **options: Unpa
             print(said("{count} figures and {arrays} beside it", count=len(result.drawings), arrays=arrays))
         else:
             print(said("{arrays} beside it", arrays=arrays))
-    if result.boxes:
-        print(
-            said(
-                "some letters of names are boxes in the PNG figures, since no installed font has them (the "
-                "page and the SVG figures are correct): Noto Sans CJK has most of them"
-            ),
-            file=sys.stderr,
-        )
     return print_wrong(result.failed, result.damaged)
 
 

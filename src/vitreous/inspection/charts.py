@@ -10,7 +10,7 @@ import io
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import cached_property
+from functools import cache, cached_property
 from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +20,7 @@ from jaxtyping import Float
 from markupsafe import Markup
 
 from vitreous.errors import InputError
+from vitreous.languages.terminal import said
 
 try:
     import matplotlib
@@ -155,7 +156,6 @@ class Chart:
         table: its numbers, for readers who do not see it: a header, and rows.
         points: that say their value.
         logarithmic: the same with a logarithmic axis, to switch to.
-        boxes: whether `save` met characters that no installed font has, which are boxes in its PNG.
     """
 
     def __init__(
@@ -169,7 +169,6 @@ class Chart:
         self.table = table
         self.points = points
         self.logarithmic = logarithmic
-        self.boxes = False
 
     @cached_property
     def svg(self) -> str:
@@ -196,9 +195,11 @@ class Chart:
 
     def pixels(self) -> np.ndarray:
         """Return the figure as an image, (H, W, 4) bytes."""
-        with matplotlib.rc_context(STYLE), missing_glyphs():
+        with matplotlib.rc_context(STYLE), missing_glyphs() as missing:
             canvas = FigureCanvasAgg(self.figure)
             canvas.draw()  # type: ignore[no-untyped-call]
+        if missing:
+            warn_of_boxes()
         return np.asarray(canvas.buffer_rgba())  # type: ignore[no-untyped-call]
 
     def save(self, stem: Path) -> list[Path]:
@@ -207,8 +208,19 @@ class Chart:
         paths[0].write_text(self.svg, encoding="utf-8")
         with matplotlib.rc_context(STYLE), missing_glyphs() as missing:
             self.figure.savefig(paths[1], dpi=160)
-        self.boxes = bool(missing)
+        if missing:
+            warn_of_boxes()
         return paths
+
+
+@cache
+def warn_of_boxes() -> None:
+    """Say, once in a process, what to install where no font has the letters of a figure."""
+    sentence = said(
+        "some letters are boxes in PNG figures, since no installed font has them (pages and SVG figures are "
+        "correct): install Noto Sans CJK or NanumGothic, on Ubuntu with apt-get install fonts-nanum"
+    )
+    warnings.warn(sentence, stacklevel=2)
 
 
 @contextmanager

@@ -19,7 +19,6 @@ from vitreous.extensions import imported, kinds
 from vitreous.inspection import survey_figures as figures
 from vitreous.inspection.architecture import architecture_figure
 from vitreous.inspection.attributions import affordable, attribute_batch, attributions_figure
-from vitreous.inspection.charts import Chart
 from vitreous.inspection.explorer import View, explorer_data
 from vitreous.inspection.images import Pixels, rgb
 from vitreous.inspection.live import LiveViT
@@ -176,7 +175,6 @@ def write_model_report(
         save_arrays(arrays, folder / "arrays.npz"),
         tuple(drawings),
         {"images": len(images), **seen.summary, "left_out": reasons},
-        boxes=any(isinstance(each.file, Chart) and each.file.boxes for each in exhibits),
     )
 
 

@@ -134,7 +134,6 @@ class Inspection(Result):
         summary: the numbers in short.
         failed: images that could not be read, and why.
         damaged: images of which a part is missing, and what that is.
-        boxes: whether letters that no installed font has are boxes in the PNG figures.
     """
 
     report: Path
@@ -142,7 +141,6 @@ class Inspection(Result):
     drawings: tuple[Path, ...]
     summary: dict[str, object]
     failed: tuple[Failure, ...] = ()
-    boxes: bool = False
     damaged: tuple[Failure, ...] = ()
 
     def to_json(self) -> dict[str, object]:
