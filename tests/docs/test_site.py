@@ -73,6 +73,18 @@ def test_every_page_is_built_small_and_describes_itself(site: Path, language: st
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
+def test_the_site_begins_with_the_live_page(site: Path, language: str) -> None:
+    """After the title and one sentence."""
+    html = (site / language / "index.html").read_text("utf-8")
+    before, frame, after = html[html.index("<article") :].partition("<iframe")
+    assert re.findall(r"<(h\d|p|img|figure|ul|table)\b", before) == ["h1", "p"]
+    assert frame
+    page = re.findall(r'src="([^"]+)"', after.partition(">")[0])
+    assert page == ["photo-in-the-browser.html"]
+    assert (site / language / page[0]).is_file()
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
 def test_every_page_can_be_edited(site: Path, language: str) -> None:
     start = f"https://github.com/someone/vitreous/edit/main/docs/{language}/"
     for page in PAGES:

@@ -397,6 +397,9 @@ class Visit:
             assert self.problems == []
 
 
+INNER_TEXT = "(panel) => panel.innerText"
+
+
 def in_every_place(tab: Any, read: str) -> dict[str, Any]:
     """What `read`, a function of the panel, returns in each place of the map, by the place's name."""
     return tab.evaluate(
@@ -463,6 +466,14 @@ def test_recorded_tensors_equal_pytorch_to_16_bits(
         found = tab.evaluate(TRACE)
         assert tab.locator("#switches input:disabled").count() == 3
         lead, title = tab.locator("#stage-lead").inner_text(), tab.locator("#stage-title").inner_text()
+        head, _, _ = page.read_text("utf-8").partition("<style>")
+        texts = [head]
+        for language in LANGUAGES:
+            tab.evaluate(f"() => {{ state.language = '{language}'; update({{ how: true }}); }}")
+            tab.wait_for_function(f"() => document.title === WORDS.{language}.words.page_title_recorded")
+            texts += [tab.title(), tab.inner_text("body"), *in_every_place(tab, INNER_TEXT).values()]
+    says_that_it_runs = r"runs in (?:this page|your browser)|\blive\b|실행됩니다"
+    assert re.findall(says_that_it_runs, "\n".join(texts)) == []
     assert words["stage_recorded"] in lead
     assert words["stage_live"] not in lead
     assert title == words["title_recorded"]
@@ -671,6 +682,43 @@ def test_a_finger_covers_patches_and_the_model_sees_the_mean_color(browser: Any,
         assert tab.evaluate(logits) == before
     with Visit(browser, page, shown=address) as tab:
         assert tab.evaluate(logits) == covered
+
+
+def test_a_tap_chooses_a_patch(browser: Any, page: Path) -> None:
+    with Visit(browser, page, 390, shown="", has_touch=True, is_mobile=True) as tab:
+        lines = tab.inner_html("#sight-lines")
+        box = tab.locator("#sight-canvas").bounding_box()
+        for column, row in ((2, 1), (0, 3)):
+            at = {"x": (column + 0.5) * box["width"] / 4, "y": (row + 0.5) * box["height"] / 4}
+            tab.tap("#sight-canvas", position=at)
+            patch = 4 * row + column + 1
+            tab.wait_for_function(f"() => state.token === {patch}")
+            assert tab.inner_text("#sight-words").startswith(f"patch {patch}: ")
+            assert tab.inner_html("#sight-lines") != lines
+            lines = tab.inner_html("#sight-lines")
+
+
+def test_a_page_leads_to_the_site_and_pages_of_the_site_to_each_other(
+    browser: Any, page: Path, tmp_path: Path
+) -> None:
+    sys.path.insert(0, str(Path(__file__).parents[3] / "docs"))
+    try:
+        from build import ADDRESS, LIVE, learn_page
+    finally:
+        sys.path.pop(0)
+    with Visit(browser, page, shown="") as tab:
+        (link,) = tab.locator("#others a").all()
+        assert link.get_attribute("href") == f"{ADDRESS}/en/learn/index.html"
+        tab.click("[data-language=ko]")
+        tab.wait_for_function(f"() => byId('others').firstChild.href === '{ADDRESS}/ko/learn/index.html'")
+    learn_page(tmp_path, "en")
+    with Visit(browser, tmp_path / f"{LIVE['photo']}.html", shown="") as tab:
+        for name in ("digits", "emoji", "photo"):
+            assert tab.locator("#others a").count() == len(LIVE) == 3
+            tab.click(f"#others a[href='{LIVE[name]}.html']")
+            tab.wait_for_function(f"() => DATA.bundled === '{name}' && byId('guess-now').textContent")
+            current = tab.locator("#others [aria-current=page]")
+            assert current.inner_text() == catalog("en")["learn"]["words"][f"page_of_{name}"]
 
 
 def test_attention_has_words(browser: Any, page: Path) -> None:
@@ -1040,7 +1088,7 @@ def test_both_languages_and_themes_without_horizontal_scroll(
                     assert tab.inner_text("h1") == catalog(language)["learn"]["words"]["title"]
                     assert not re.search(r"undefined|NaN|\{\w+\}", tab.inner_text("body"))
                     assert tab.evaluate("() => document.documentElement.scrollWidth") <= width
-                    texts = in_every_place(tab, "(panel) => panel.innerText")
+                    texts = in_every_place(tab, INNER_TEXT)
                     assert not re.search(r"undefined|NaN|\{\w+\}", " ".join(texts.values()))
                 for preset in ("textbook", "base", "trained"):
                     tab.select_option("#model", preset)

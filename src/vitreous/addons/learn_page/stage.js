@@ -52,12 +52,13 @@ function drawStage(c) {
   byId("train-open").setAttribute("aria-expanded", String(state.practice));
 }
 
-// The other pages of this kind, where the site that holds this one names them: "digits=a.html emoji=b.html".
+// The other pages of this kind, where the site that holds this one names them: "digits=a.html emoji=b.html". A page
+// that is a file of its own has a link to the site.
 function drawOthers(w) {
-  const pages = document.querySelector("meta[name=vitreous-pages]")?.content.split(" ") ?? [],
+  const pages = document.querySelector("meta[name=vitreous-pages]")?.content.split(" "),
     host = byId("others");
-  host.hidden = !pages.length;
   host.setAttribute("aria-label", w.others);
+  if (!pages) return host.replaceChildren(element("a", { href: `${DATA.site}/${state.language}/learn/index.html` }, w.site));
   host.replaceChildren(
     ...pages.map((each) => {
       const [name, href] = each.split("=");
