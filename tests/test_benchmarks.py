@@ -19,7 +19,6 @@ from safetensors.torch import load_file
 
 import vitreous as vt
 from vitreous.api.arguments import read_toml
-from vitreous.tasks import OBJECTIVES
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 # The rest is imported by these; call_paths.py takes no options.
@@ -73,7 +72,7 @@ def test_the_benchmark_of_a_gpu_runs_to_its_end_without_one(tmp_path: Path) -> N
     assert rows["matrices"]["matrix_peak_teraflops"] > 0
     assert rows["ViT-B/16"]["share_of_peak"] > 0
     assert rows["ViT-B/16, loader"]["loader_alone_images_per_second"] > 0
-    assert rows["ViT-B/16, checkpoint"]["gib"] > 0.05
+    assert rows["ViT-B/16, checkpoint"]["gib"] > 0
 
 
 @pytest.mark.slow
@@ -135,22 +134,23 @@ def test_pre_training_is_compared_at_equal_total_compute(tmp_path: Path) -> None
     """Every objective, for a second each: the rows of one seed, and runs that are not trained again."""
     small = ["--unlabeled", "96", "--labels", "2", "--seeds", "1", "--runs", str(tmp_path / "runs")]
     small += ["--set", "glyphs", "--minutes", "0.02", "--tuning-minutes", "0.01"]
-    words = [*small, "--objectives", *OBJECTIVES[:5]]
+    words = [*small, "--objectives", *COMPARED]
     found = run_program("self_supervised", words, tmp_path)
     scratch = ["none", "none, fixed positions"]
-    assert [row["pre-training"] for row in found["rows"]] == [*scratch, *OBJECTIVES[:5]]
+    assert [row["pre-training"] for row in found["rows"]] == [*scratch, *COMPARED]
     for row in found["rows"][2:]:
         assert set(row["frozen"]["baselines"]) == {"raw pixels", "untrained"}
     assert {row["pairs"] for row in found["gains"]} == {1}
     runs = {path.parent.name: path for path in (tmp_path / "runs").glob("*/config.toml")}
-    assert len(runs) == 12
-    times = {tuple(read_toml(runs[name])["training"]["minutes"] for name in pair) for pair in PAIRS}
-    assert times == {(0.02, 0.01)}
-    assert read_toml(runs["glyphs-1-scratch-0"])["training"]["minutes"] == pytest.approx(0.03)
+    assert len(runs) == 10
+    lengths = {tuple(read_toml(runs[name])["training"]["length"] for name in pair) for pair in PAIRS}
+    assert lengths == {("0.02 minutes", "0.01 minutes")}
+    assert read_toml(runs["glyphs-1-scratch-0"])["training"]["length"] == "0.03 minutes"
     assert run_program("self_supervised", words, tmp_path)["rows"] == found["rows"]
 
 
-PAIRS = [(f"glyphs-1-{name}", f"glyphs-1-{name}-tuned") for name in OBJECTIVES[:5]]
+COMPARED = ("contrastive", "dino", "masked-patch", "mae")
+PAIRS = [(f"glyphs-1-{name}", f"glyphs-1-{name}-tuned") for name in COMPARED]
 
 
 @pytest.mark.slow

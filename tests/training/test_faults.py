@@ -232,7 +232,7 @@ from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.step import TrainStep
 
 STAGES = {
-    "data": (classification, "open_data"),
+    "data": (classification.Classification, "open_source"),
     "model": (classification.Classification, "build"),
     "step": (TrainStep, "prepare"),
     "checkpoint": (Checkpointer, "write"),
