@@ -1,6 +1,6 @@
 """Encoders that need no download: those that come with vitreous, and those whose weights are a file of
 another Python package, which is installed beside vitreous (a dependency of the extra `train`) and never
-imported. Such a file is opened as any other checkpoint. Listing encoders imports no PyTorch."""
+imported. Such a file is opened as any other checkpoint. Listing encoders imports neither PyTorch nor NumPy."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ import math
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import NamedTuple
-
-from safetensors import safe_open
 
 from vitreous.errors import InputError, nearest
 from vitreous.outside import BUNDLED, read_regular
@@ -136,12 +134,10 @@ def list_encoders(pattern: str = "*") -> list[ShippedEncoder]:
         folder = encoder_folder(name)
         described = json.loads(read_regular(folder / "config.json"))
         weights = folder / "model.safetensors"
-        with safe_open(weights, framework="numpy") as tensors:
-            shapes = [tensors.get_slice(each).get_shape() for each in tensors.keys()]  # noqa: SIM118
         found.append(
             ShippedEncoder(
                 name,
-                sum(math.prod(shape) for shape in shapes),
+                parameters_in(weights),
                 weights.stat().st_size,
                 tuple(described["model"]["image_size"]),
                 described["origin"]["license"],
@@ -149,6 +145,13 @@ def list_encoders(pattern: str = "*") -> list[ShippedEncoder]:
             )
         )
     return found
+
+
+def parameters_in(weights: Path) -> int:
+    """Return how many numbers a safetensors file has, by its header: eight bytes of length, then JSON."""
+    with weights.open("rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    return sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
 
 
 def encoder_names() -> list[str]:
