@@ -38,8 +38,15 @@ COMMANDS = {
     "data check": ("data", "check", "photos"),
     "data pack": ("data", "pack", "photos", "shards"),
     "list-models": ("list-models",),
+    "pretrain": ("pretrain", "photos", "--epochs", "1", "--image-size", "16", "--model", "ViT-Ti/8"),
+    "calibrate": ("calibrate", "runs/mine", "photos", "--out", "calibrated"),
+    "compare": ("compare", "runs/mine", "runs/other"),
+    "export": ("export", "runs/mine", "--out", "mine.safetensors"),
+    "inspect": ("inspect", "runs/mine", "photo.jpg", "--out", "looked"),
+    "optimize": ("optimize", "runs/mine", "photos", "--engines", "eager"),
 }
 SIZE = ("--set", "model.width=24", "--set", "model.depth=1", "--set", "model.mlp_dim=24")
+TRAINED = {"train": "runs/stable", "pretrain": "runs/encoder"}
 
 
 def keys_of(value: Any) -> Any:
@@ -66,11 +73,11 @@ def differences(found: Any, kept: Any, place: str) -> list[str]:
 def listing(command: Callable[..., Outcome]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, words in COMMANDS.items():
-        extra = (*SIZE, "--out", "runs/stable") if name == "train" else ()
+        extra = (*SIZE, "--out", TRAINED[name]) if name in TRAINED else ()
         code, out, err = command(*words, *extra, "--json")
         assert code in (0, 1), err
         found[name] = keys_of(json.loads(out))
-    run = Path("runs/stable")
+    run = Path(TRAINED["train"])
     files = sorted(path.name for path in run.iterdir() if not path.name.startswith("events."))
     found["run directory"] = files
     found["model/config.json"] = keys_of(
