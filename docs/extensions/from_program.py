@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
+import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
@@ -110,8 +112,7 @@ class ConfigReference(Generated):
         return [self.of_class(each) for each in configurations()]
 
     def of_class(self, kind: type[BaseModel]) -> nodes.section:
-        about = (kind.__doc__ or "").strip()
-        parts: list[nodes.Node] = [paragraph(each) for each in about.split("\n\n") if each.strip()]
+        parts = list(about_class(inspect.getdoc(kind) or ""))
         rows = []
         for name, field in kind.model_fields.items():
             anchor = nodes.make_id(f"{kind.__name__} {name}")
@@ -126,6 +127,16 @@ class ConfigReference(Generated):
         if rows:
             parts.append(table(self.heads("fields"), rows))
         return section(kind.__name__, parts)
+
+
+def about_class(text: str) -> Iterator[nodes.Node]:
+    """A docstring's paragraphs and its example; fields have a table of their own."""
+    for block in text.split("\n\n"):
+        if block.startswith("Example:\n"):
+            code = textwrap.dedent(block.partition("\n")[2])
+            yield nodes.literal_block(code, code, language="pycon")
+        elif block.strip() and not block.startswith("Args:"):
+            yield paragraph(block)
 
 
 def meaning(field: FieldInfo) -> str:

@@ -45,6 +45,13 @@ class InputError(Exception):
     """The user's input is wrong: the message says what, where, and what to do; parameters are `Param`.
 
     The command line prints the message alone and exits with 2; it never shows a traceback for it.
+
+    Example:
+        >>> try:
+        ...     vt.load("missing.pth")
+        ... except vt.InputError as error:
+        ...     print(error)
+        there is no checkpoint at missing.pth; ...
     """
 
     def __str__(self) -> str:

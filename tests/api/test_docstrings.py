@@ -1,12 +1,18 @@
-"""Every parameter of the public calls has its line; a parameter of many calls has the same one in each."""
+"""Every parameter of the public calls has its line; a parameter of many calls has the same one in each. Every
+call has an example that runs."""
 
 from __future__ import annotations
 
 import inspect
 import re
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
 
 import vitreous as vt
+from docstring_examples import ELSEWHERE, SLOW, has_example, what_differs, write_place
 
 # What a parameter of this name means wherever it has no meaning of its own.
 SHARED = {
@@ -86,3 +92,25 @@ def test_a_parameter_of_many_calls_has_one_line() -> None:
             if name not in OWN.get(each, ()) and said[each] != SHARED[each]:
                 differing.append(f"{name}({each}): {said[each]}")
     assert not differing
+
+
+def test_every_call_has_an_example() -> None:
+    assert [name for name, _ in public_calls() if not has_example(name)] == []
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("examples") / "place"
+    write_place(folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", sorted({"InputError", *dict(public_calls())} - SLOW - ELSEWHERE))
+def test_an_example_does_what_it_says(
+    name: str, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that train or export are run by test_functions.py, that of `serve` and that of `push_to_hub` by
+    the tests of the server and of the hub."""
+    shutil.copytree(place, tmp_path / "place")
+    monkeypatch.chdir(tmp_path / "place")
+    assert what_differs(name) == ""

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 import vitreous as vt
+from docstring_examples import SLOW, what_differs, write_place
 from vitreous.api.cache import KINDS, cache_use, clear_cache
 from vitreous.api.data_source import data_source
 from vitreous.api.inspection import examples_to_show
@@ -270,3 +271,12 @@ def test_the_model_of_1706_03762_is_described_by_its_name() -> None:
     assert [stage.times for stage in base.stages if stage.name == "MLP, wide"] == [6, 6]
     with pytest.raises(InputError, match="not a multiple of 7 heads"):
         vt.describe("transformer-base", settings={"model.heads": 7})
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick_figures")
+@pytest.mark.parametrize("name", sorted(SLOW))
+def test_an_example_of_what_trains_or_exports_does_what_it_says(name: str, tmp_path: Path) -> None:
+    """Those of all other calls: test_docstrings.py."""
+    write_place(tmp_path)
+    assert what_differs(name) == ""

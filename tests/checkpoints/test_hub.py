@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import vitreous as vt
+from docstring_examples import what_differs, write_place
 from vitreous.cli import run
 
 
@@ -132,3 +133,14 @@ def test_the_command_line_converts_from_and_to_the_hub(
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert found["path"].startswith(f"{hub.address}/me/copy")
     assert json.loads(hub.repositories["me/copy"]["config.json"])["architecture"] == "vit_base_patch16_224"
+
+
+@pytest.mark.slow
+def test_the_example_of_an_upload_does_what_it_says(
+    hub: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    monkeypatch.chdir(tmp_path)
+    write_place(tmp_path)
+    assert what_differs("push_to_hub") == ""
+    assert set(hub.repositories) == {"me/photos", "me/photos-timm"}

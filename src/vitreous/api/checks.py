@@ -36,6 +36,11 @@ else:  # it imports matplotlib, which is not installed everywhere
 def doctor(subject: Any, *, settings: Settings | None = None) -> Diagnosis:
     """Diagnose why a model does not learn, or why its accuracy may not be true.
 
+    Example:
+        >>> found = vt.doctor("photos/")
+        >>> for each in found.findings:
+        ...     print(each.severity, each.problem, each.fix)
+
     Args:
         subject: a run directory, a `Run`, or a dataset in any form that `train` takes.
         settings: of a dataset, {"data.form.label_column": "diagnosis"}.
@@ -63,6 +68,13 @@ def opened(command: str, data: object, settings: Settings | None, seed: int = 0)
 @with_options(CheckOptions)
 def check_data(data: object, **options: Unpack[CheckOptions]) -> DataReport:
     """Look at every image: broken files, duplicates, leaks between splits, imbalance, doubtful labels.
+
+    Example:
+        >>> found = vt.check_data("photos/")
+        >>> found.images, found.classes
+        ({'train': 20, 'test': 4}, {'apples': 12, 'pears': 12})
+        >>> [each.problem for each in found.findings]
+        []
 
     Args:
         data: a dataset in any form that `train` takes.
@@ -143,6 +155,13 @@ def check_replaceable(table: Path, data: object, header: Sequence[str], page: Pa
 @with_options(PackOptions)
 def pack_data(data: object, out: str | Path, **options: Unpack[PackOptions]) -> Packed:
     """Write tar shards of images that are resized once; `train` reads them fast.
+
+    Example:
+        >>> packed = vt.pack_data("photos/", "shards", size=32)
+        >>> packed.images
+        24
+        >>> vt.check_data("shards").classes
+        {'apples': 12, 'pears': 12}
 
     Args:
         data: a dataset in any form that `train` takes.

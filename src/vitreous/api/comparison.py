@@ -34,6 +34,13 @@ else:  # it imports matplotlib, which is not installed everywhere
 def compare(*runs: str | Path | RunLike, **options: Unpack[CompareOptions]) -> Comparison:
     """Compare runs of one task on the examples that all of them have held out, and write a page about it.
 
+    Example:
+        >>> found = vt.compare("runs/photos", "runs/other")
+        >>> print(found.table())
+        run     examples  accuracy  ...
+        photos         4         ...
+        other          4         ...
+
     Args:
         runs: two or more; the others are compared with the first.
         options: of `CompareOptions`.

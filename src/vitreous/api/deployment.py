@@ -71,6 +71,11 @@ class Calibrated(Result):
 def calibrate(model: ModelLike, data: object = None, **options: Unpack[CalibrateOptions]) -> Calibrated:
     """Fit a temperature of a classifier's probabilities, and store the model with it. Ranks do not change.
 
+    Example:
+        >>> found = vt.calibrate("runs/photos", "more-photos/", out="calibrated", progress=False)
+        >>> vt.load("calibrated").temperature == found.temperature
+        True
+
     Args:
         model: a run, whose model is replaced; or any checkpoint with a head, which is written to `out`.
         data: images that the model was neither trained nor is evaluated on, in any form that `train`
@@ -120,6 +125,13 @@ def export(model: ModelLike, out: str | Path | None = None, **options: Unpack[Ex
 
     The program takes any number of normalized images of one size ("images") and gives "logits" and
     "features". Labels, task, preprocessing and license are in the file.
+
+    Example:
+        >>> file = vt.export("runs/photos", "photos.onnx")
+        >>> file.format, file.max_abs_difference < 1e-4
+        ('onnx', True)
+        >>> vt.predict("photos.onnx", "photo.jpg")[0].label in ("apples", "pears")
+        True
 
     Args:
         model: a run, a checkpoint in any format, a model name, or a model.

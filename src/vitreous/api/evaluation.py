@@ -35,6 +35,14 @@ def evaluate(model: ModelLike, data: Any = None, **options: Unpack[EvaluateOptio
     """Evaluate a model on data that it did not learn from, each example once; under torchrun all processes
     share the examples, and each has the result.
 
+    Example:
+        >>> found = vt.evaluate("runs/photos", progress=False)
+        >>> found.count, found.confusion.shape
+        (4, (2, 2))
+        >>> print(found.table())  # each metric with a 95% confidence interval
+        metric                   value  low  high
+        ...
+
     Args:
         model: a run, any checkpoint with a head, or a model.
         data: a dataset in any form that `train` takes; by default the held-out part of the run's data.

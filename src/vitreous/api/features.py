@@ -122,6 +122,13 @@ def check_features_file(path: Path) -> None:
 def embed(model: ModelLike, images: object, **options: Unpack[EmbedOptions]) -> Embeddings:
     """Compute the features of images: what the head of the model sees.
 
+    Example:
+        >>> features = vt.embed("runs/photos", "photos/", progress=False)
+        >>> features.values.shape
+        (24, 32)
+        >>> features.save("features.npz").name
+        'features.npz'
+
     Args:
         model: a run, a checkpoint in any format, hf:org/name, a model name (fresh weights), or a model.
         images: one or many of: a path of a file, a folder or a glob; a PIL image; an array or a tensor. With
@@ -179,6 +186,11 @@ def features_of(predictor: Predictor, images: ImageList, progress: bool) -> Embe
 @with_options(ProbeOptions)
 def probe(model: ModelLike, data: object = None, **options: Unpack[ProbeOptions]) -> Probe:
     """Evaluate frozen features: few-shot linear (closed form), k-NN, logistic regression.
+
+    Example:
+        >>> found = vt.probe("runs/photos", "photos/", shots=[1, 5], progress=False)
+        >>> sorted(found.fewshot)
+        [1, 5]
 
     Args:
         model: a run, a checkpoint in any format, hf:org/name, a model name (fresh weights), or a model.

@@ -117,6 +117,11 @@ class ShownExamples(NamedTuple):
 def inspect(model: ModelLike, images: object = None, **options: Unpack[InspectOptions]) -> Inspection:
     """Write the figures of a model: one page to explore, figures as PNG and SVG, numbers as arrays.
 
+    Example:
+        >>> found = vt.inspect("runs/photos", "photo.jpg", out="looked", progress=False)
+        >>> found.report.name
+        'report.html'
+
     Args:
         model: a run, a checkpoint in any format, a model name, or a model: of vitreous, timm, transformers,
             torchvision, or a Vision Transformer of your own. A module is not changed.
@@ -179,6 +184,13 @@ def inspect(model: ModelLike, images: object = None, **options: Unpack[InspectOp
 def attribute(model: ModelLike, images: object, **options: Unpack[AttributeOptions]) -> Attributions:
     """Attribute a class to patches by rollout, relevance, attention gradient, integrated gradients, with
     a sanity check by randomized weights.
+
+    Example:
+        >>> found = vt.attribute("runs/photos", "photo.jpg", progress=False)
+        >>> sorted(found.maps)
+        ['attention-gradient', 'integrated-gradients', 'relevance', 'rollout']
+        >>> found.maps["rollout"].shape  # images, rows and columns of patches
+        (1, 4, 4)
 
     Args:
         model: a run, a checkpoint in any format, a model name, or a Vision Transformer of any library.

@@ -35,6 +35,13 @@ from vitreous.whole_files import write_text
 def describe(model: ModelLike, **options: Unpack[DescribeOptions]) -> Description:
     """Describe each stage of a forward pass: shape, parameters, operations, equation; and the memory.
 
+    Example:
+        >>> found = vt.describe("ViT-B/16")
+        >>> found.parameters
+        86567656
+        >>> [(stage.name, stage.shape) for stage in found.stages[1:3]]
+        [('patches, flat', (196, 768)), ('projection', (196, 768))]
+
     Args:
         model: a name such as ViT-B/16, which needs no weights; a run, a checkpoint in
             any format, or a model.
@@ -89,6 +96,11 @@ class Drawing(Result):
 def draw(model: ModelLike, part: str = "model", **options: Unpack[DrawOptions]) -> Drawing:
     """Draw the architecture of a model as SVG, with the shapes that `describe` measures.
 
+    Example:
+        >>> vt.draw("ViT-B/16", out="vit.svg").path.name
+        'vit.svg'
+        >>> drawing = vt.draw("runs/photos", "head")  # in a notebook, the last line shows it
+
     Args:
         model: a name such as ViT-B/16, a configuration, a model, a run, or a checkpoint in any format.
         part: model, the whole (of a ViT the paper's Figure 1); and of a ViT matrices, from the image through
@@ -125,6 +137,11 @@ def convert(
     source: str | Path | RunLike, destination: str | Path, **options: Unpack[ConvertOptions]
 ) -> Converted:
     """Write a model in another format, read it back, and compare the outputs of both.
+
+    Example:
+        >>> done = vt.convert("runs/photos", "photos-timm", format="timm")
+        >>> done.max_abs_difference < 2e-5
+        True
 
     Args:
         source: a checkpoint of any format, a run, hf:org/name, an https: address, or a model name.
@@ -163,8 +180,12 @@ def push_to_hub(
 ) -> str:
     """Save a model and upload it, with its card, to the Hugging Face hub.
 
-        push_to_hub("runs/flowers", "me/flowers", license="apache-2.0")
-        push_to_hub(model, "me/flowers-timm", format="timm", private=True)
+    Example:
+        >>> address = vt.push_to_hub("runs/photos", "me/photos", license="apache-2.0")
+        >>> vt.load("hf:me/photos").labels
+        ['apples', 'pears']
+        >>> model = vt.load("runs/photos")
+        >>> address = vt.push_to_hub(model, "me/photos-timm", format="timm", private=True)
 
     Args:
         model: a run, whose own card is taken; a checkpoint in any format, or a model.

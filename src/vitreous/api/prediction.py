@@ -37,6 +37,12 @@ def predict(model: ModelLike, images: object, **options: Unpack[PredictOptions])
     """Ask a model about images: their classes, numbers, or what else the task of the model gives. For many
     calls make one `Predictor`.
 
+    Example:
+        >>> answers = vt.predict("runs/photos", ["photo.jpg", "photos/pears/0.jpg"], progress=False)
+        >>> len(answers), answers[0].label in ("apples", "pears")
+        (2, True)
+        >>> rows = vt.predict("runs/photos", "photos/", out="answers.csv", progress=False)
+
     Args:
         model: a run, any checkpoint with a head, or a model.
         images: one or many paths, folders, globs, PIL images, arrays or tensors. With a folder as `out` any

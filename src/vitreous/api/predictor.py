@@ -81,6 +81,12 @@ class Predictor:
     It can be pickled: what travels is its arguments, and each process opens the model with its first batch.
     So it serves as what Spark calls a UDF, and as a class for Ray Data's `map_batches`.
 
+    Example:
+        >>> predictor = vt.Predictor("runs/photos")
+        >>> columns = predictor({"path": ["photo.jpg", "photos/pears/0.jpg"]})
+        >>> sorted(columns)
+        ['damaged', 'error', 'label', 'path', 'probabilities', 'probability']
+
     Args:
         model: a run, a checkpoint in any format, hf:org/name, an exported program; or a model in memory,
             which travels as a whole.

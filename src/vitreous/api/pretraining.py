@@ -19,6 +19,11 @@ from vitreous.training.settings import differences
 def pretrain(data: object = None, **options: Unpack[PretrainOptions]) -> Run:
     """Pre-train an encoder on images alone; labels, where there are any, are not used.
 
+    Example:
+        >>> run = vt.pretrain("photos/", epochs=1, out="runs/encoder", progress=False)
+        >>> vt.embed(run, "photos/", progress=False).values.shape
+        (24, 128)
+
     Args:
         data: see `train`; labels may be missing: a list or an array of images, a manifest without the column
             label.
@@ -44,12 +49,21 @@ def pretrain(data: object = None, **options: Unpack[PretrainOptions]) -> Run:
 
 def list_recipes() -> dict[str, str]:
     """Return the first line of each recipe's description, by the recipe's name: those of `train`, then those
-    of `pretrain`."""
+    of `pretrain`.
+
+    Example:
+        >>> list(vt.list_recipes())[:3]
+        ['augreg', 'bit-hyperrule', 'deit']
+    """
     return {name: find_recipe(name).text.splitlines()[0] for name in recipe_names()}
 
 
 def compare_recipes(name: str, other: str) -> list[dict[str, object]]:
     """Return the settings in which a recipe differs from another.
+
+    Example:
+        >>> vt.compare_recipes("deit", "deit3")[0]
+        {'setting': 'training.length', 'here': '300 epochs', 'there': '400 epochs'}
 
     Args:
         name: of the recipe.

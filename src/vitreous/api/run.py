@@ -57,6 +57,12 @@ GivenCallbacks = Iterable[Callback | Callable[[Row], object]]  # functions get e
 class Run(Result):
     """A run directory: what `train` and `pretrain` return, or an existing one, `Run("runs/photos")`.
 
+    Example:
+        >>> run = vt.Run("runs/photos")
+        >>> run.task, run.model.labels
+        ('classification', ['apples', 'pears'])
+        >>> longer = run.resume(epochs=2, progress=False)
+
     Attributes:
         path: the directory.
         result: what the training of this session gave; None for an existing run, and in every process of a

@@ -43,6 +43,13 @@ def train(data: object = None, **options: Unpack[TrainOptions]) -> Run:
     None, of `deterministic`, `strict` and `split_by_time`, is as `config` has it; False undoes what that
     switches on. A `dry_run` returns a `Forecast`.
 
+    Example:
+        >>> run = vt.train("photos/", init="none", epochs=2, out="runs/new", progress=False)
+        >>> run.evaluation.count, run.evaluation.accuracy >= 0
+        (4, True)
+        >>> run.report.name
+        'report.html'
+
     Args:
         data: a folder with a sub-folder for each class, a manifest, shards, "cifar10:PATH", "hf:NAME"; or in
             memory: a torch Dataset, a Hugging Face dataset, (images, labels), a list of (image, label). By

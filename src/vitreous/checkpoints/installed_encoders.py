@@ -1,6 +1,7 @@
 """Encoders that need no download: those that come with vitreous, and those whose weights are a file of
 another Python package, which is installed beside vitreous (a dependency of the extra `train`) and never
-imported. Such a file is opened as any other checkpoint. Listing encoders imports neither PyTorch nor NumPy."""
+imported. Such a file is opened as any other checkpoint. Listing encoders imports neither PyTorch nor NumPy.
+"""
 
 from __future__ import annotations
 
@@ -110,6 +111,10 @@ class ShippedEncoder(NamedTuple):
 def list_encoders(pattern: str = "*") -> list[ShippedEncoder]:
     """Return the encoders that come with vitreous or are in an installed package, which `load` and
     `train(init=...)` take without a download. The first suits photographs best.
+
+    Example:
+        >>> [encoder.name for encoder in vt.list_encoders()]
+        ['vitreous:photos', 'vitreous:small']
 
     Args:
         pattern: of names, with `*` for any characters and `?` for one.

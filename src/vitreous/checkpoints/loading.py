@@ -57,6 +57,14 @@ def load(
         load(timm.create_model("vit_tiny_patch16_224"))    # or a state dict
         MAE.load("hf:facebook/vit-mae-base")               # the decoder, too
 
+    Example:
+        >>> model = vt.load("vitreous:small")
+        >>> model.config.image_size, model.config.width
+        ((64, 64), 128)
+        >>> model = vt.load("runs/photos", image_size=48, num_classes=5)
+        >>> model(torch.randn(1, 3, 48, 48)).shape
+        torch.Size([1, 5])
+
     Args:
         source: a file, a folder, a run directory, an `https:` address, `hf:org/name[@revision]`,
             `vitreous:small` (see `list_encoders`), a state dict, or a module of timm, transformers,

@@ -110,6 +110,12 @@ def resize(
 
     Weights that do not change are shared with `model`. The class token's position and the registers stay.
 
+    Example:
+        >>> model = vt.create("ViT-Ti/16", num_classes=10, image_size=32)
+        >>> larger = vt.resize(model, image_size=(48, 64))
+        >>> larger(torch.randn(1, 3, 48, 64)).shape
+        torch.Size([1, 10])
+
     Args:
         model: that is resized; it is not changed.
         image_size: pixels, one number for a square or (H, W).

@@ -49,6 +49,11 @@ def save(
         save(model, "folder", format="huggingface", drop=("representation_size",))
         save(mae, "mae.pth", format="timm")  # a whole MAE, in the layout of its authors
 
+    Example:
+        >>> model = vt.create("ViT-Ti/16", num_classes=10, image_size=32)
+        >>> vt.save(model, "vit.pth", format="torchvision") < 2e-5
+        True
+
     Args:
         model: of images; or a `vitreous.MAE`, as timm (a .pth of facebookresearch/mae) or huggingface.
         path: a folder for vitreous, timm, huggingface and aimv2 (for timm also a file, the state dict

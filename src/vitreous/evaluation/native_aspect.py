@@ -22,12 +22,16 @@ Images = Float[Tensor, "B C H W"] | Sequence[Float[Tensor, "C H W"]]
 class NativeAspect(nn.Module):
     """A ViT that takes each image in its own aspect ratio (NaFlex; NaViT, arXiv 2307.06304).
 
-        native = vt.NativeAspect(vt.load("hf:google/siglip2-base-patch16-naflex"), patches=256)
-        vt.embed(native, "photos/")
-        native(native.preprocessing([wide, tall]))
-
     The images of a batch are padded to the longest sequence. Padding is masked in the attention, and left
     out of the pooling, so that an image's outputs do not depend on the others.
+
+    Example:
+        >>> model = vt.load("runs/photos")  # or hf:google/siglip2-base-patch16-naflex
+        >>> native = vt.NativeAspect(model, patches=64)
+        >>> native(native.preprocessing(["photo.jpg", "photos/pears/0.jpg"])).shape
+        torch.Size([2, 2])
+        >>> vt.embed(native, "photos/", progress=False).values.shape
+        (24, 32)
 
     Args:
         model: with learned positions at the stem.

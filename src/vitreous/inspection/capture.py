@@ -61,15 +61,17 @@ def capture_attention(
 ) -> Iterator[CapturedAttention[Any]]:
     """Capture the attention maps of every layer while any model runs as usual.
 
-        with capture_attention(model) as attention:
-            logits = model(images)
-        attention.maps[0]                              # (B, K, T, T) of the first layer
-        attention.names[0]                             # "blocks.0.attn"
-
     Models of vitreous, timm, transformers, torchvision, or your own: whatever ends in PyTorch's
     `scaled_dot_product_attention`, `nn.MultiheadAttention` or a softmax of logits (B, K, T, S). The model is
     not changed, its attention stays fused, and its output is bit-for-bit the same. A second forward pass
     replaces the maps.
+
+    Example:
+        >>> model = vt.create("ViT-Ti/16", image_size=32)  # or a model of timm, transformers, torchvision
+        >>> with vt.capture_attention(model) as attention:
+        ...     logits = model(torch.randn(2, 3, 32, 32))
+        >>> attention.names[0], attention.maps[0].shape  # (B, K, T, T) of the first layer
+        ('blocks.0.attention', torch.Size([2, 3, 5, 5]))
 
     Args:
         model: the module to watch; other models that run meanwhile are left out.

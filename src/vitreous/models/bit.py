@@ -24,6 +24,11 @@ class BiTConfig(ResNetConfig):
     The defaults are those of the published BiT: units of version 2 ("pre-activation"). big_vision's
     re-implementation, like the hybrids, has version 1 ("post-activation"), GroupNorm's eps 1e-6, and divides
     kernels by std + 1e-5.
+
+    Example:
+        >>> config = vt.BiTConfig(layers=(1, 1), num_classes=10, image_size=(64, 64))
+        >>> vt.create(config)(torch.randn(1, 3, 64, 64)).shape
+        torch.Size([1, 10])
     """
 
     image_size: Sides = setting((224, 224), "(H, W) in pixels; any size works")
@@ -62,6 +67,11 @@ class BiTConfig(ResNetConfig):
 
 class BiT(nn.Module):
     """Root, stages, mean over the image, linear head; the same methods as `ViT`.
+
+    Example:
+        >>> model = vt.create("BiT-R50x1", layers=(1, 1, 1, 1), num_classes=10, image_size=64)
+        >>> model.features(torch.randn(1, 3, 64, 64)).shape
+        torch.Size([1, 2048])
 
     Args:
         config: the whole description of the function that the model computes.

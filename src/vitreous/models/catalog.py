@@ -138,6 +138,12 @@ def list_models(pattern: str = "*") -> list[str]:
     """Return the names that `create` takes: of Vision Transformers, of hybrids of section 3.1 and of AugReg,
     of BiT and of add-ons. Other patch sizes and widths are names as well.
 
+    Example:
+        >>> "ViT-B/16" in vt.list_models()
+        True
+        >>> [name for name in vt.list_models() if name.startswith("BiT")][:2]
+        ['BiT-R50x1', 'BiT-R50x2']
+
     Args:
         pattern: with `*` for any characters and `?` for one: `ViT-*`.
     """

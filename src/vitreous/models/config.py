@@ -40,7 +40,14 @@ class Origin(Config):
 
 
 class ViTConfig(Config):
-    """A Vision Transformer. Field names are the field's; letters of the paper in brackets."""
+    """A Vision Transformer. Field names are the field's; letters of the paper in brackets.
+
+    Example:
+        >>> config = vt.ViTConfig(image_size=(32, 32), patch_size=(8, 8), depth=2)
+        >>> config.sequence_length  # a class token and 4 x 4 patches
+        17
+        >>> model = vt.create(config)
+    """
 
     image_size: Sides = setting((224, 224), "(H, W) in pixels")
     channels: Positive = setting(3, "[C]")

@@ -130,7 +130,12 @@ def change(config: ViTConfig | BiTConfig, settings: Mapping[str, object]) -> ViT
 def create(name: str | ViTConfig | BiTConfig, *, seed: int = 0, **overrides: object) -> Model:
     """Create a model with fresh weights.
 
-        create("ViT-B/16", num_classes=10, image_size=224, seed=0)
+    Example:
+        >>> model = vt.create("ViT-Ti/16", num_classes=10, image_size=32)
+        >>> model(torch.randn(2, 3, 32, 32)).shape
+        torch.Size([2, 10])
+        >>> vt.create("ViT-Ti/16", registers=4).config.sequence_length
+        201
 
     Args:
         name: "ViT-{Ti,S,M,B,L,H,g,G}/{patch}", "ViT-5-{S,B,L,XL}/{patch}", a hybrid "R50+ViT-B/16" or

@@ -62,7 +62,13 @@ class ImagePreparation(Config):
 
 
 class Preprocessing(ImagePreparation):
-    """How images are prepared for one model: `ImagePreparation`, at its size and with its channels."""
+    """How images are prepared for one model: `ImagePreparation`, at its size and with its channels.
+
+    Example:
+        >>> preprocessing = vt.Preprocessing(size=(32, 32), resize="squash", mean=(0.5,) * 3, std=(0.5,) * 3)
+        >>> preprocessing(["photo.jpg", "photos/pears/0.jpg"]).shape
+        torch.Size([2, 3, 32, 32])
+    """
 
     size: Sides = setting((224, 224), "(H, W) that the model takes")
     channels: Positive = setting(3, "3 for color, 1 for gray")

@@ -27,6 +27,14 @@ Images = Float[Tensor, "B C H W"]
 class ViT(nn.Module):
     """A Vision Transformer as its configuration says; `vitreous.create` makes one from a name.
 
+    Example:
+        >>> model = vt.create("ViT-Ti/16", num_classes=10, image_size=32)
+        >>> images = torch.randn(2, 3, 32, 32)
+        >>> model(images).shape, model.features(images).shape
+        (torch.Size([2, 10]), torch.Size([2, 192]))
+        >>> model.tokens(images).shape  # a class token and 2 x 2 patches
+        torch.Size([2, 5, 192])
+
     Attributes:
         config: the whole description of the function that the model computes.
         preprocessing: from images to the `images` that the model was made for.

@@ -151,6 +151,41 @@ def test_a_model_in_memory_is_refused() -> None:
         vt.serve(torch.nn.Linear(2, 2))
 
 
+ENDED_ONCE_IT_ANSWERS = """
+import os, signal, sys, threading, time
+from pathlib import Path
+from docstring_examples import what_differs, write_place
+
+def end():
+    while not (hasattr(sys.stdout, "getvalue") and "answers at" in sys.stdout.getvalue()):
+        time.sleep(0.1)
+    os.kill(os.getpid(), signal.SIGINT)
+
+write_place(Path.cwd())
+threading.Thread(target=end, daemon=True).start()
+try:
+    sys.exit(what_differs("serve"))
+except KeyboardInterrupt:
+    sys.exit(0)
+"""
+
+
+@pytest.mark.slow
+def test_the_example_of_a_server_does_what_it_says(tmp_path: Path) -> None:
+    """With Ctrl-C, which ends it."""
+    paths = os.pathsep.join((str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")))
+    command = [sys.executable, "-c", ENDED_ONCE_IT_ANSWERS]
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
 # --- loading the model again -------------------------------------------------------------------------------
 
 

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 def learn(model: Any = None, images: Any = None, **options: Unpack[LearnOptions]) -> LearnPage:
     """Write one offline HTML page that runs a model in the browser and shows every tensor on the way.
 
+    Example:
+        >>> vt.learn("runs/photos", out="learn.html").page.name  # open it in a browser
+        'learn.html'
+
     Args:
         model: a run, a checkpoint in any format, a model name, or a model; by default the paper's model on
             handwritten digits, which comes trained with the package; photo: another, on photographs,

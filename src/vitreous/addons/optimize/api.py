@@ -22,6 +22,11 @@ def optimize(model: Any, data: Any = None, **options: Unpack[OptimizeOptions]) -
     Engines (PyTorch, ONNX Runtime, OpenVINO), bf16, int8 and token merging are measured. `predict`
     and `evaluate` use what is kept, unless another precision is asked for.
 
+    Example:
+        >>> found = vt.optimize("runs/photos", "more-photos/", engines=["eager"], progress=False)
+        >>> [row.name for row in found.rows][:2]
+        ['eager fp32', 'eager bf16']
+
     Args:
         model: a run, or a folder of weights in the native format.
         data: images that the model was not trained on; by default the validation set of the run's data.

@@ -32,7 +32,13 @@ MOST_CLASSES = 255  # a mask's byte counts 0 ... 254; 255 is left out
 
 
 class SegmenterConfig(ViTConfig):
-    """A Vision Transformer, and the decoder of its patches."""
+    """A Vision Transformer, and the decoder of its patches.
+
+    Example:
+        >>> config = vt.SegmenterConfig(image_size=(64, 64), num_classes=5)
+        >>> config.num_classes, config.image_size
+        (5, (64, 64))
+    """
 
     num_classes: Positive = setting(150, "maps [K]; ADE20K's by default", le=MOST_CLASSES)
     pooling: Pooling = setting(
@@ -85,6 +91,12 @@ def named(name: str) -> dict[str, object]:
 class Segmenter(WithEncoder):
     """A ViT and a decoder of its patch tokens: a class for each pixel. Class token and registers are used in
     the attention only.
+
+    Example:
+        >>> config = vt.SegmenterConfig(image_size=(32, 32), depth=2, num_classes=5)
+        >>> model = vt.Segmenter(config)
+        >>> model(torch.randn(1, 3, 32, 32)).shape  # a class for each pixel
+        torch.Size([1, 5, 32, 32])
 
     Attributes:
         config, preprocessing, labels, task, temperature: as of a ViT; images are squashed, not cropped.

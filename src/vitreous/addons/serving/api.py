@@ -28,6 +28,12 @@ def serve(
 ) -> None:
     """Answer over HTTP until Ctrl-C, with a web page. SIGHUP loads the model again, without losing a request.
 
+    Example:
+        >>> def ready(address, served):
+        ...     print("answers at", address)
+        >>> vt.serve("runs/photos", port=0, ready=ready)
+        answers at http://127.0.0.1:...
+
     Args:
         model: a run that gives classes or numbers, a checkpoint of such a model in any format, an encoder,
             an exported file, or a model name.

@@ -24,13 +24,23 @@ OWN_SIZE = 16  # pixels of a side, as in the generated images
 
 
 def list_studies() -> dict[str, str]:
-    """Return the question that each study asks, by the study's name."""
+    """Return the question that each study asks, by the study's name.
+
+    Example:
+        >>> vt.list_studies()["heads"]
+        'How many heads, at the same computation?'
+    """
     return {name: study["title"] for name, study in words("studies").items()}
 
 
 @with_options(StudyOptions)
 def study(name: str, data: object = None, **options: Unpack[StudyOptions]) -> Findings | Ledger:
     """Try the claims of a paper at small scale, on generated images or sequences.
+
+    Example:
+        >>> ledger = vt.study("ledger")  # the verdicts that come with the package
+        >>> sorted({row["verdict"] for row in ledger.table()})
+        ['not-seen', 'seen', 'undecided']
 
     Args:
         name: one of `list_studies()`; "all" for all of them, and "ledger" for the claims and verdicts of the

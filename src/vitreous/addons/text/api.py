@@ -22,6 +22,10 @@ from vitreous.training.options import with_options
 def train_translator(pairs: str | None = None, **options: Unpack[TranslatorOptions]) -> Run:
     """Train the Transformer of 2017 on pairs of texts; `translate` translates with it.
 
+    Example:
+        >>> run = vt.train_translator(steps=2, out="runs/new", progress=False)
+        >>> found = vt.translate(run, ["twenty-one", "three"])
+
     Args:
         pairs: a TSV file, two text files with a comma between, hf:NAME; by default numbers in words.
         options: of `TranslatorOptions`.
@@ -72,6 +76,10 @@ class Translations(Result):
 @with_options(TranslateOptions)
 def translate(model: Any, texts: str | Sequence[str], **options: Unpack[TranslateOptions]) -> Translations:
     """Translate texts with a model of `train_translator`.
+
+    Example:
+        >>> [each.source for each in vt.translate("runs/numbers", ["twenty-one", "three"])]  # and .text
+        ['twenty-one', 'three']
 
     Args:
         model: a run or the model in it; or a published Marian, a folder or hf:org/name; or such a model,

@@ -69,7 +69,13 @@ class DecoderConfig(Config):
 
 
 class TransformerConfig(DecoderConfig):
-    """The encoder-decoder of "Attention Is All You Need" (1706.03762, Table 3)."""
+    """The encoder-decoder of "Attention Is All You Need" (1706.03762, Table 3).
+
+    Example:
+        >>> config = vt.TransformerConfig.base(vocabulary=37000)  # of the paper
+        >>> config.width, config.depth, config.heads
+        (512, 6, 8)
+    """
 
     encoder_depth: Positive = setting(6, "encoder layers [N]")
     encoder_heads: Positive | None = setting(None, "of the encoder; None: heads")

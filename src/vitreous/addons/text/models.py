@@ -109,6 +109,11 @@ class TextModel:
 class Reader(TextModel):
     """A captioner: writes the text of images, many at a time.
 
+    Example:
+        >>> reader = vt.Reader.load("trocr")  # or hf:microsoft/trocr-small-printed
+        >>> len(reader.read(["photo.jpg"]))
+        1
+
     Args:
         model: that reads the images.
         tokenizer: of the texts that it writes.
@@ -134,6 +139,11 @@ class Reader(TextModel):
 
 class Translator(TextModel):
     """Translates texts with a beam (or greedily), many at a time.
+
+    Example:
+        >>> translator = vt.Translator.load("runs/numbers")
+        >>> len(translator.translate(["twenty-one", "three"]))
+        2
 
     Args:
         model: that reads one language and writes another.

@@ -246,6 +246,12 @@ class SequenceModel(nn.Module):
 class Transformer(SequenceModel):
     """The encoder-decoder as its configuration says; `TransformerConfig.base()` is the paper's.
 
+    Example:
+        >>> config = vt.TransformerConfig(vocabulary=100, width=32, depth=2, heads=4, mlp_dim=64)
+        >>> source, target = torch.randint(4, 100, (2, 7)), torch.randint(4, 100, (2, 5))
+        >>> vt.Transformer(config)(source, target).shape  # logits of each next token
+        torch.Size([2, 5, 100])
+
     Args:
         config: the whole description of the function that the model computes.
         seed: random seed of the weights.
@@ -276,6 +282,14 @@ class Transformer(SequenceModel):
 
 class Captioner(SequenceModel):
     """A ViT and a decoder that reads all of its tokens, the class token too.
+
+    Example:
+        >>> from vitreous.addons.text.config import CaptionerConfig, DecoderConfig
+        >>> encoder = vt.ViTConfig(image_size=(32, 32), depth=2, num_classes=None)
+        >>> decoder = DecoderConfig(vocabulary=100, width=32, depth=1, heads=2, mlp_dim=64)
+        >>> model = vt.Captioner(CaptionerConfig(encoder=encoder, decoder=decoder))
+        >>> model(torch.randn(1, 3, 32, 32), torch.randint(4, 100, (1, 7))).shape  # logits of each next token
+        torch.Size([1, 7, 100])
 
     Args:
         config: of the encoder and of the decoder.

@@ -76,6 +76,10 @@ def list_families() -> dict[str, dict[str, str]]:
     """Every family of models whose checkpoints are read: in which formats, and whether it is written there.
 
     {"DINOv3": {"dinov3": "in, out", ...}, "Marian": {"marian": "in"}, ...}
+
+    Example:
+        >>> vt.list_families()["DINOv3"]
+        {'dinov3': 'in, out', 'huggingface': 'in, out', 'timm': 'in, out'}
     """
     families: dict[str, dict[str, str]] = {}
     for name in IMAGE_FAMILIES | READ_FAMILIES:
@@ -87,7 +91,12 @@ def list_families() -> dict[str, dict[str, str]]:
 
 
 def list_formats() -> dict[str, str]:
-    """Every format that is read, by name: what it is, and whether it is written too."""
+    """Every format that is read, by name: what it is, and whether it is written too.
+
+    Example:
+        >>> vt.list_formats()["timm"]
+        "timm's VisionTransformer, DeiT and hybrids: a folder (config.json) or a state dict"
+    """
     about: dict[str, str] = {}
     for each in formats().values():
         about[each.name] = each.about if each.write else f"{each.about} (only read)"

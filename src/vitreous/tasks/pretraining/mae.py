@@ -51,8 +51,13 @@ class MAE(MaskedPrediction):
     """The objective around `model`, which must have its positions at the stem: those of every layer or inside
     the attention would not know which patches were removed.
 
-        mae = vt.MAE.load("hf:facebook/vit-mae-base")
-        masked, reconstructed = mae.reconstruct(images, torch.Generator().manual_seed(0))
+    Example:
+        >>> encoder = vt.create("ViT-Ti/16", image_size=64, num_classes=None)
+        >>> mae = vt.MAE(encoder)  # or vt.MAE.load("hf:facebook/vit-mae-base")
+        >>> images = torch.randn(2, 3, 64, 64)
+        >>> masked, reconstructed = mae.reconstruct(images, torch.Generator().manual_seed(0))
+        >>> reconstructed.shape
+        torch.Size([2, 3, 64, 64])
 
     Args:
         model: the encoder.
