@@ -7,7 +7,6 @@ saved, 141 stdout was closed.
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import pkgutil
@@ -123,35 +122,36 @@ def run(arguments: Sequence[str]) -> int:
         check_none_is_empty(words)
         with own_warnings(), printed(quiet, verbose), speaking(None):
             result = app(words, exit_on_error=False, print_error=False, result_action="return_value")
-    except (InputError, CycloptsError) as error:
-        if verbose:
-            traceback.print_exception(error)
-        sentence = sentence_about(error) if isinstance(error, CycloptsError) else str(error)
-        print(f"vitreous: {printable(utf8_name(' '.join(sentence.split())))}", file=sys.stderr)
-        return 2
-    except BrokenPipeError:
+    except BrokenPipeError:  # `main` ends quietly
         raise
     except SystemExit as stopped:
         if isinstance(stopped.__context__, BrokenPipeError):  # as Rich ends where nothing reads the help
             raise stopped.__context__ from None
         raise
-    except Exception as error:
-        sys.stdout.flush()  # where that fails, `main` says so
-        if verbose:
-            traceback.print_exception(error)
-        sentence, code = last_words(error)
-        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
-            sentence = said("a path is too long: {path}...", path=str(error.filename)[:60])
-        print(f"vitreous: {printable(utf8_name(sentence))}", file=sys.stderr)
-        return code
-    except KeyboardInterrupt as stopped:
-        alone = os.environ.get("RANK", "0") == "0"  # of torchrun's processes the first one has notes
-        for note in getattr(stopped, "__notes__", [said("interrupted")] if alone else ()):
-            print(printable(f"vitreous: {note}"), file=sys.stderr)
-        return 130
+    except (Exception, KeyboardInterrupt) as error:
+        return print_reason(error, verbose=verbose)
     finally:
         Param.on_command_line = before
     return result if isinstance(result, int) else 0
+
+
+def print_reason(error: Exception | KeyboardInterrupt, *, verbose: bool) -> int:
+    """Print why a command has ended early, and return its exit code."""
+    if isinstance(error, KeyboardInterrupt):
+        alone = os.environ.get("RANK", "0") == "0"  # of torchrun's processes the first one has notes
+        for note in getattr(error, "__notes__", [said("interrupted")] if alone else ()):
+            print(printable(f"vitreous: {note}"), file=sys.stderr)
+        return 130
+    if isinstance(error, InputError | CycloptsError):
+        sentence = sentence_about(error) if isinstance(error, CycloptsError) else str(error)
+        sentence, code = " ".join(sentence.split()), 2
+    else:
+        sys.stdout.flush()  # where that fails, `main` says so
+        sentence, code = last_words(error)
+    if verbose:
+        traceback.print_exception(error)
+    print(f"vitreous: {printable(utf8_name(sentence))}", file=sys.stderr)
+    return code
 
 
 def check_none_is_empty(words: Sequence[str]) -> None:

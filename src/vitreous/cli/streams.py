@@ -3,6 +3,7 @@ wide."""
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import sys
@@ -71,6 +72,8 @@ def last_words(error: Exception) -> tuple[str, int]:
     """Return a sentence about an error that nothing else has explained, and the exit code."""
     if isinstance(error, OSError) and "temporary directory" in str(error):
         return said("no folder for temporary files is writable: set TMPDIR to one that is"), 2
+    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+        return said("a path is too long: {path}...", path=str(error.filename)[:60]), 2
     if isinstance(error, OSError):
         return about_system(error), 2
     if isinstance(error, ValueError) and "null byte" in str(error):
