@@ -17,6 +17,7 @@ import torch
 import vitreous as vt
 from vitreous.addons.learn_page.page import reason_against, write_learn_page
 from vitreous.checkpoints.formats import formats
+from vitreous.deployment.programs import open_image_model
 from vitreous.inspection.drawing import drawings_of
 from vitreous.inspection.model_figures import model_exhibits, model_summary
 from vitreous.inspection.page import LeftOut
@@ -181,17 +182,63 @@ def test_a_part_goes_through_every_command(
         assert write_learn_page(tmp_path / "learn.html", trained, labeled, name="run").page.is_file()
 
 
+def made_photographs(side: int) -> list[np.ndarray[Any, np.dtype[np.uint8]]]:
+    """Images of broad patches of color, each with its own, and of fine noise."""
+    rng = np.random.default_rng(0)
+    found = []
+    for _ in range(24):
+        broad = np.kron(rng.integers(0, 200, (4, 4, 3)), np.ones((32, 32, 1), int))
+        noise = rng.integers(0, 56, broad.shape)
+        found.append((broad + noise).astype(np.uint8)[:side, :side])
+    return found
+
+
+def likeness(model: vt.ViT, path: Path, photographs: list[Any]) -> float:
+    """Return the cosine of the features that a file and the model give of images, and of their logits, each
+    less its mean over the images, in which all of them agree; the smaller of the two."""
+    images = model.preprocessing(photographs)
+    program = open_image_model(path)
+    with torch.no_grad():
+        features, logits = model.features(images), model(images)
+        pairs = (features, program.features(images)), (logits, program(images))
+    cosines = []
+    for ours, theirs in pairs:
+        mean = ours.mean(dim=0)
+        both = (ours - mean).flatten(), (theirs - mean).flatten()
+        cosines.append(torch.nn.functional.cosine_similarity(*both, dim=0).item())
+    return min(cosines)
+
+
+SEVERAL = {"kind": "efficientnet-lite", "blocks": 16, "maps": "several", "projection": False}
+STEMS = [value for field, value in VARIANTS if field == "stem"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ending", [".onnx", "-openvino", ".pt2"])
+@pytest.mark.parametrize("stem", STEMS)
+def test_int8_of_every_stem_answers_nearly_as_the_model(stem: str, ending: str, tmp_path: Path) -> None:
+    pytest.importorskip("nncf")
+    pytest.importorskip("openvino")
+    model = model_of("stem", stem, image_size=64)
+    photographs = made_photographs(96)
+    data = {} if ending == ".pt2" else {"data": (photographs, ["a", "b"] * 12)}
+    written = vt.export(model, tmp_path / f"m{ending}", precision="int8", progress=False, **data)
+    assert likeness(model, written.path, photographs) > 0.97
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("side", [64, 97])
 def test_a_hybrid_of_several_maps_is_exported(side: int, tmp_path: Path) -> None:
     """Where a side is odd, the halved maps of cells have an edge of half cells."""
-    stem = {"kind": "efficientnet-lite", "blocks": 16, "maps": "several", "projection": False}
+    pytest.importorskip("nncf")
     changes: dict[str, Any] = {"image_size": side, "patch_size": 32, "width": 1984, "edge": "drop"}
-    model = model_of("stem", "patch", stem=stem, **changes)
+    model = model_of("stem", "patch", stem=SEVERAL, **changes)
     written = vt.export(model, out=tmp_path / "m.onnx", progress=False)
     assert written.max_abs_difference <= 1e-4
-    int8 = vt.export(model, out=tmp_path / "m.pt2", precision="int8", progress=False)
-    assert int8.path.is_file()
+    photographs = made_photographs(side)
+    for name, data in (("m.pt2", {}), ("int8.onnx", {"data": (photographs, ["a", "b"] * 12)})):
+        int8 = vt.export(model, out=tmp_path / name, precision="int8", progress=False, **data)
+        assert likeness(model, int8.path, photographs) > 0.97, name
 
 
 def test_a_stem_that_does_not_fit_is_refused() -> None:

@@ -197,6 +197,17 @@ def test_a_program_that_gives_nan_is_not_written(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_program_that_its_engine_cannot_run_is_a_sentence() -> None:
+    def fails(images: object) -> Any:
+        raise RuntimeError("QLinearConv: input zero point\nmust be a scalar")
+
+    outputs = exporting.Outputs(model_of("plain"))
+    with pytest.raises(
+        InputError, match=r"cannot be run, .* \(QLinearConv: input zero point must be a scalar\)"
+    ):
+        exporting.checked(outputs, fails)
+
+
 def test_differences_of_numbers_that_are_not_finite() -> None:
     one = torch.tensor([1.0, float("nan"), float("inf")])
     assert largest_difference([one, one], [one, one]) == (0.0, 1.0)

@@ -29,9 +29,10 @@ from vitreous.checkpoints.saving import largest_difference, on_cpu
 from vitreous.checkpoints.tensors import write_safetensors
 from vitreous.data.dataset import ImageDataset
 from vitreous.deployment.int8 import with_int8_products
-from vitreous.deployment.programs import PIXELS, format_named, formats
+from vitreous.deployment.programs import PIXELS, format_named, formats, in_one_line
 from vitreous.errors import InputError, Param, require_packages, writing_to
 from vitreous.extensions import CLASSES, contributed, outputs_of
+from vitreous.layers.resnet import with_standardized_kernels
 from vitreous.models.model import Model, WithEncoder, as_probabilities, modes_restored
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.results import Result
@@ -76,7 +77,10 @@ class Outputs(nn.Module):
         if isinstance(self.model, WithEncoder):  # whose outputs are made of tokens, not of the features
             return (self.model(images),)
         features = self.model.features(images)
-        return self.model.head(features), features
+        logits = self.model.head(features)
+        if logits is features:  # without a head: OpenVINO does not give one tensor twice
+            logits = features.reshape(-1, features.shape[1])
+        return logits, features
 
 
 @dataclass(frozen=True)
@@ -184,7 +188,8 @@ def check_replaceable(path: Path, format: str, holds: frozenset[str]) -> None:
 def traced(outputs: nn.Module) -> torch.export.ExportedProgram:
     """The model's operations, for any number of images; with the preprocessing for images of any size."""
     dynamic = {axis: torch.export.Dim(name, max=2**15) for axis, name in enumerate(signature(outputs)[2])}
-    return torch.export.export(outputs, (inputs(outputs, 2),), dynamic_shapes=(dynamic,))
+    program = with_standardized_kernels(outputs)  # of kernels that are computed NNCF makes nothing
+    return torch.export.export(program, (inputs(outputs, 2),), dynamic_shapes=(dynamic,))
 
 
 def inputs(outputs: nn.Module, count: int) -> Tensor:
@@ -204,11 +209,18 @@ def checked(
     tolerance: float = TOLERANCE,
 ) -> float:
     """The largest difference between what model and program make of the same images. Raises InputError: it is
-    above the tolerance, a part of the largest output or of 1; or one alone gives NaN."""
+    above the tolerance, a part of the largest output or of 1; one alone gives NaN; or its engine cannot run
+    the program."""
     found = []
     for count in BATCHES:
         batch = inputs(outputs, count)
-        theirs = [torch.from_numpy(each) for each in run(batch.numpy())]
+        try:
+            theirs = [torch.from_numpy(each) for each in run(batch.numpy())]
+        except Exception as error:  # engines have classes of their own for each cause
+            raise InputError(
+                f"the exported program cannot be run, and nothing is written: change {Param('precision')} or "
+                f"{Param('format')} ({in_one_line(error)})"
+            ) from error
         found.append(largest_difference(outputs(batch), theirs))
     difference, scale = (max(each) for each in zip(*found, strict=True))
     if not difference < tolerance * scale:

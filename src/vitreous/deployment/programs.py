@@ -228,7 +228,12 @@ def open_torch(path: Path) -> tuple[Mapping[str, str], Compute]:
 
 
 def damaged(path: Path, error: Exception) -> InputError:
-    return InputError(f"{path} is not a program that can be run: {' '.join(str(error).split())[:200]}")
+    return InputError(f"{path} is not a program that can be run: {in_one_line(error)}")
+
+
+def in_one_line(error: Exception) -> str:
+    """Return the beginning of an engine's error, in one line."""
+    return " ".join(str(error).split())[:200]
 
 
 @cache

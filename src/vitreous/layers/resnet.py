@@ -9,6 +9,7 @@ Both have the stride on the 3x3 convolution of a stage's first unit.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, ClassVar, Literal
@@ -50,11 +51,14 @@ class StandardizedConvolution(nn.Conv2d):
     ) -> None:
         super().__init__(inputs, outputs, kernel, stride=stride, bias=False)
         self.standardization, self.eps = standardization, eps
+        self.is_standardized = False  # whether the weight is the standardized kernel itself
 
     def reset(self, init: GoogleInit) -> None:
         init.standardized(self.weight)
 
     def standardized(self) -> Float[Tensor, "out in h w"]:
+        if self.is_standardized:
+            return self.weight
         variance, mean = torch.var_mean(self.weight, dim=(1, 2, 3), keepdim=True, correction=0)
         if self.standardization == "std":
             return (self.weight - mean) / (variance.sqrt() + self.eps)
@@ -70,6 +74,19 @@ class CenteredConvolution(StandardizedConvolution):
 
     def forward(self, x: Float[Tensor, "B C H W"]) -> Float[Tensor, "B out h w"]:
         return F.conv2d(x, self.standardized(), stride=self.stride, padding=self.kernel_size[0] // 2)
+
+
+def with_standardized_kernels(model: nn.Module) -> nn.Module:
+    """Return a copy for inference whose kernels are standardized once, not at every call; the model itself
+    where it has none of these."""
+    if not any(isinstance(each, StandardizedConvolution) for each in model.modules()):
+        return model
+    copied = copy.deepcopy(model)
+    for module in copied.modules():
+        if isinstance(module, StandardizedConvolution):
+            module.weight = nn.Parameter(module.standardized().detach())
+            module.is_standardized = True
+    return copied
 
 
 Convolution = Callable[..., StandardizedConvolution]  # takes (inputs, outputs, kernel, stride=1)

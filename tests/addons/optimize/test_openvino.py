@@ -65,6 +65,29 @@ def test_what_a_folder_cannot_be(tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["photos"]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_a_model_without_a_head_is_a_folder(precision: str, tmp_path: Path) -> None:
+    """Its logits and its features are one tensor."""
+    pytest.importorskip("openvino")
+    pytest.importorskip("nncf")
+    model = build_model(vt.ViTConfig(**{**TINY, "num_classes": None})).eval()
+    images = torch.randn(3, 3, 16, 16)
+    written = export(model, tmp_path / "x-openvino", precision=precision, samples=[images.numpy()])
+    with torch.no_grad():
+        difference = (open_image_model(written.path).features(images) - model.features(images)).abs().max()
+    assert difference < {"fp32": 1e-4, "int8": 0.3}[precision]
+
+
+def test_what_nncf_cannot_quantize_is_a_sentence(tmp_path: Path) -> None:
+    """Images of another size than the model's, for instance."""
+    pytest.importorskip("nncf")
+    images = [np.zeros((1, 3, 20, 20), np.float32)]
+    with pytest.raises(InputError, match=r"NNCF cannot write the model in int8: change `precision` \(.+\)"):
+        export(plain(), tmp_path / "x.onnx", precision="int8", samples=images)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_int8_of_a_model_in_memory_asks_for_images(tmp_path: Path) -> None:
     """Its representation was taken for the name of a folder."""
     pytest.importorskip("nncf")

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from vitreous.deployment.programs import PIXELS
+from vitreous.deployment.programs import PIXELS, in_one_line
 from vitreous.errors import InputError, Param, require_packages
 from vitreous.extensions import outputs_of_task
 
@@ -47,7 +47,7 @@ def write_onnx_int8(
 
 def quantized(graph: object, samples: Sequence[object], exact: Sequence[str] = ()) -> Any:
     """Return a graph of OpenVINO or ONNX with products in int8, but for the nodes in `exact`, calibrated on
-    samples, by NNCF."""
+    samples, by NNCF. Raises InputError: there are no samples, or it cannot."""
     require_packages("nncf", extra="cpu", what="int8")
     if not samples:
         raise InputError(f"int8 needs images to calibrate on: give a run, or name DATA with {Param('data')}")
@@ -56,26 +56,40 @@ def quantized(graph: object, samples: Sequence[object], exact: Sequence[str] = (
 
         nncf.set_log_level(logging.ERROR)
         logging.getLogger("nncf").setLevel(logging.ERROR)
-        return nncf.quantize(
-            graph,
-            nncf.Dataset(samples),
-            preset=nncf.QuantizationPreset.MIXED,
-            model_type=nncf.ModelType.TRANSFORMER,
-            subset_size=len(samples),
-            ignored_scope=nncf.IgnoredScope(names=list(exact), validate=False) if exact else None,
-        )
+        try:
+            return nncf.quantize(
+                graph,
+                nncf.Dataset(samples),
+                preset=nncf.QuantizationPreset.MIXED,
+                model_type=nncf.ModelType.TRANSFORMER,
+                subset_size=len(samples),
+                ignored_scope=nncf.IgnoredScope(names=list(exact), validate=False) if exact else None,
+            )
+        except Exception as error:  # of NNCF, or of the engine that runs the graph on the samples
+            raise InputError(
+                f"NNCF cannot write the model in int8: change {Param('precision')} ({in_one_line(error)})"
+            ) from error
 
 
 def exact_nodes(graph: GraphProto, task: str | None, *, prepares: bool) -> list[str]:
     """Return the names of the nodes of an ONNX graph that stay in floating point where products are in int8.
 
     Where the graph prepares the images, in float64: all that its first float32 numbers are computed from.
-    Else a head that gives numbers in the unit of the labels, of which int8 has two digits.
+    Else a head that gives numbers in the unit of the labels, of which int8 has two digits. And everywhere:
+    depthwise convolutions, to whose inputs NNCF gives a zero point for each channel, with which ONNX Runtime
+    does not compute (with one for all channels the outputs are twice as far from the model's); and padded
+    max-pooling, of which NNCF takes the range from the bound that `keep_padding` inserts.
     """
     makers = {}
     for node in graph.node:
         for name in node.output:
             makers[name] = node
+    exact = []
+    for node in graph.node:
+        if is_grouped(node):
+            exact.append(node.name)
+        elif node.op_type == "MaxPool" and (bound := makers[node.input[0]]).op_type == "Clip":
+            exact += [node.name, bound.name, makers[bound.input[0]].name]
 
     def before(node: NodeProto) -> list[str]:
         return all_before(
@@ -85,11 +99,11 @@ def exact_nodes(graph: GraphProto, task: str | None, *, prepares: bool) -> list[
         )
 
     if prepares:
-        return before(next(node for node in graph.node if casts_to_float32(node)))
+        return exact + before(next(node for node in graph.node if casts_to_float32(node)))
     if outputs_of_task(task) != "number":
-        return []
+        return exact
     logits, features = (before(makers[output.name]) for output in graph.output)
-    return [name for name in logits if name not in features]
+    return exact + [name for name in logits if name not in features]
 
 
 def exact_operations(graph: openvino.Model, task: str | None, *, prepares: bool) -> list[str]:
@@ -124,6 +138,11 @@ def all_before(node: Node, inputs: Callable[[Node], list[Node]], name: Callable[
 def casts_to_float32(node: NodeProto) -> bool:
     """Whether a node of ONNX casts to float32, the type of number 1."""
     return node.op_type == "Cast" and any(each.name == "to" and each.i == 1 for each in node.attribute)
+
+
+def is_grouped(node: NodeProto) -> bool:
+    """Whether a node of ONNX is a convolution of groups of channels."""
+    return node.op_type == "Conv" and any(each.name == "group" and each.i > 1 for each in node.attribute)
 
 
 def converts_to_float32(operation: openvino.Node) -> bool:
