@@ -472,11 +472,9 @@ function parametersOf(c) {
   return trained() ? DATA.parameters : c.stages().reduce((sum, stage) => sum + stage[3], 0);
 }
 
-// The answer in a word: of the model on photographs "none of these", where no class is as sure as it must be.
+// The answer in a word.
 function headline(c, p, top) {
   if (!trained()) return c.words.untrained;
-  const { sure = 0, none } = DATA.facts;
-  if (p[top] < sure) return c.t("unsure", { label: named(none) });
   return `${c.labels[top]} · ${percent(p[top])}`;
 }
 

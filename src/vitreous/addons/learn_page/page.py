@@ -248,7 +248,7 @@ def bundled_samples(model: object) -> list[tuple[ImageLike, str]]:
 
 def facts_of(folder: Path) -> dict[str, Any]:
     """Return what is known of a model that comes with the package: "credit", where its images are from and
-    their licenses; how often it is right ("right", "count", ...); and how sure an answer must be."""
+    their licenses; and how often it is right ("right", "count", ...)."""
     path = folder / "facts.json"
     return json.loads(path.read_text("utf-8")) if path.is_file() else {}
 
