@@ -51,7 +51,7 @@ from vitreous.training.settings import configure
 from vitreous.training.trainer import Trainer
 
 SCRATCH = {"none": {}, "none, fixed positions": {"model": {"position": {"kind": "sincos-2d"}}}}
-# A teacher, which has seen other images, is no objective for these alone.
+# A teacher, which has seen other images, is not an objective for these alone.
 COMPARED = [objective for objective in OBJECTIVES if objective != "distillation"]
 TESTED = 50  # test images of each class of a made set
 MACHINE = "shared with other work, one thread"

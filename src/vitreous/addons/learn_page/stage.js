@@ -521,7 +521,7 @@ function readAddress() {
   state.shuffled = found.has("r") && !recorded;
   state.covered = new Set((found.get("c") ?? "").split("_").filter((each) => /^\d+$/.test(each) && each < model.count && !recorded).map(Number));
   state.without = new Set((found.get("o") ?? "").split("_").filter((each) => /^\d+\.\d+$/.test(each) && !recorded));
-  // Whoever comes from a place that was linked is on the map.
+  // A visitor who followed a link is on the map.
   state.how = place === "how" || found.has("how") || Boolean(state.place && !state.step);
   if (state.place && state.how) state.scroll = "how";
   state.practice = found.has("train") && canTrain();
