@@ -23,6 +23,7 @@ from vitreous.models.model import Runnable, check_finite, modes_restored
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.outside import same_name
 from vitreous.training.distributed import ALONE, World
+from vitreous.training.threads import Threads
 
 MOST_KEPT = 1000  # classes of which all probabilities are kept: of 21,841, those of 50,000 images are 4 GiB
 
@@ -34,7 +35,8 @@ class Batching(TypedDict, total=False):
 
     device: where it computes; by default the CPU. batch_size: by default 64. workers: threads that decode; 0,
     the default: the caller's. progress: called after each batch with the examples done and all of them.
-    world: the processes that share the examples; each of them gets all outputs.
+    world: the processes that share the examples; each of them gets all outputs. threads: that compute; by
+    default as many as there are.
     """
 
     device: str | torch.device
@@ -42,6 +44,7 @@ class Batching(TypedDict, total=False):
     workers: int
     progress: Progress | None
     world: World
+    threads: Threads | None
 
 
 class EvaluationFields(TypedDict):
@@ -96,6 +99,7 @@ def compute_outputs(
     workers: int = 0,
     progress: Progress | None = None,
     world: World = ALONE,
+    threads: Threads | None = None,
 ) -> Outputs:
     """Pass every image through a model once, in evaluation mode; its mode is restored.
 
@@ -103,7 +107,7 @@ def compute_outputs(
         compute: what is computed of a batch, a row for each image; by default the model's output in float32.
         preprocessing: by default the model's.
         reader: makes batches of another kind than `Batch`.
-        device, batch_size, workers, progress, world: as in `Batching`.
+        device, batch_size, workers, progress, world, threads: as in `Batching`.
 
     Raises:
         InputError: no image can be read, or the outputs are not finite.
@@ -123,9 +127,11 @@ def compute_outputs(
     started = time.perf_counter()
     indices: list[Tensor] = []
     values: list[Tensor] = []
-    with evaluating(model.to(device)):
+    threads = threads or Threads(tries=False)
+    with evaluating(model.to(device)), threads:
         for batch in loader:
-            values.append(check_finite(compute(batch)).cpu())
+            with threads.step():
+                values.append(check_finite(compute(batch)).cpu())
             indices.append(batch.indices.cpu())
             if progress:
                 done = world.size * (sum(map(len, indices)) + len(loader.bad))

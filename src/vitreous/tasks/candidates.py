@@ -63,6 +63,7 @@ from vitreous.tasks.task import AnyTask, Trained
 from vitreous.training.config import RunConfig
 from vitreous.training.initial_model import starting_model
 from vitreous.training.settings import validated
+from vitreous.training.threads import Threads
 
 # Validation images, from which on they decide; with fewer, folds of the training set do. Of two methods that
 # differ on a fifth of 100 images, one is ahead of the other by 4.5 points by chance alone; of 30, by 8.
@@ -208,6 +209,7 @@ class Table:
         most: training images that descriptors are computed of.
         seconds_to_read: an image.
         seconds_to_answer: an image, with the features of the slowest encoder that was tried.
+        threads: that compute features; None: as many as there are.
         heads: fitted on all of these, by the name of the part and how images are prepared for a descriptor.
     """
 
@@ -228,6 +230,7 @@ class Table:
     most: int = MOST_FITTED
     seconds_to_read: float = 0.0
     seconds_to_answer: float = 0.0
+    threads: Threads | None = None
 
     @classmethod
     def of(cls, data: Splits, problem: Problem, device: torch.device, most: int = MOST_FITTED) -> Table:
@@ -459,19 +462,18 @@ def frozen_features(table: Table, config: RunConfig) -> Frozen:
     if len(images) > MOST_FITTED:
         known = np.array(images.sample(MOST_FITTED))
         images = images.subset(known)
-    train, rows = features_of(model, images, config, table.device)
+    train, rows = features_of(model, images, config, table)
     if not table.data.validation:
         return Frozen(model, train, known[rows])
-    other, other_rows = features_of(model, table.data.validation, config, table.device)
+    other, other_rows = features_of(model, table.data.validation, config, table)
     return Frozen(model, train, known[rows], other, other_rows)
 
 
-def features_of(
-    model: Model, images: ImageDataset, config: RunConfig, device: torch.device
-) -> tuple[Seen, Rows]:
+def features_of(model: Model, images: ImageDataset, config: RunConfig, table: Table) -> tuple[Seen, Rows]:
     """Return the features of images, with the numbers of those that could be read. Those of images with a
     class are kept in the cache, where a training that begins with a head on them finds them again."""
-    options = Batching(device=device, workers=loading_workers(config.data.read.workers))
+    workers = loading_workers(config.data.read.workers)
+    options = Batching(device=table.device, workers=workers, threads=table.threads)
     if isinstance(images.targets, ClassTargets):
         found = cached_features(model, images, **options)
         return Seen(torch.from_numpy(found.values)), found.rows

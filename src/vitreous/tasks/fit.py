@@ -25,6 +25,7 @@ from vitreous.training.memory import activation_checkpointing
 from vitreous.training.place import ON_CPU, Place
 from vitreous.training.run import Run, finished
 from vitreous.training.step import LossOf, data_parallel
+from vitreous.training.threads import threads_for
 from vitreous.training.trainer import Interrupted, NotFinite, Trainer
 
 Callbacks = Sequence[Callback | Callable[[Row], object]]
@@ -116,6 +117,12 @@ def fit(
             bad=bad,
             name=task.info.training,
             finish=finish,
+            threads=threads_for(
+                place.device,
+                say,
+                world=world,
+                fixed=bool(training.computed.deterministic or training.computed.compile),
+            ),
         )
         stopped: Interrupted | NotFinite | None = None
         try:

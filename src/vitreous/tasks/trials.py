@@ -58,6 +58,7 @@ from vitreous.training.config import RunConfig, length_of, within
 from vitreous.training.initial_model import described_checkpoint
 from vitreous.training.place import Place
 from vitreous.training.run import Run, check_free_for_run, default_path, with_training
+from vitreous.training.threads import threads_for
 from vitreous.training.trainer import LONGEST_FINISH, NotFinite
 
 
@@ -337,16 +338,21 @@ class Trials:
         asked = "length" in settings.get("training", {})
         self.minutes = plan.config.training.minutes if asked else limit("minutes")
         self.asked = asked
-        most = self.most_described()
-        self.table = Table.of(plan.data, problem_of(plan.config, plan.data), device, most)
+        self.table = self.new_table(self.most_described())
         self.last = 0.0  # seconds of the last short trial: the next one may take as long
 
     def go_on(self, kept: KeptTrials | None) -> None:
         """Take the candidates of trials that were interrupted."""
         if kept is not None and self.out is not None:
             self.run = Run.open(self.out, type(self.plan.config))
-            self.table = Table.of(self.data, self.table.problem, self.device, kept.most)
+            self.table = self.new_table(kept.most)
             kept.fill(self.table)  # of other images none of them holds
+
+    def new_table(self, most: int) -> Table:
+        """Return the table before its first candidate. most: images that descriptors are computed of."""
+        table = Table.of(self.data, problem_of(self.plan.config, self.data), self.device, most)
+        table.threads = threads_for(self.device, self.tell)
+        return table
 
     def keep(self, folder: Path, decision: Training | None = None) -> None:
         """Keep the candidates, and what they decided, in the run directory."""

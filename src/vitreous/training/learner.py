@@ -84,12 +84,13 @@ class Learner:
     best_step: int | None = None  # of the best validation so far; None before the first
     best_score: float | None = None
     worse: int = 0  # validations since then
+    threads: int | None = None  # 1 where one thread computes; None: as many as there are
     meter: dict[str, Tensor] = field(default_factory=dict)  # sums since the last row of metrics.jsonl
     shards: Shards | None = None  # how the weights are sharded over processes; None where each has them all
 
     COUNTS = (
         *("step", "lr_factor", "setbacks", "skipped", "seconds"),
-        *("elapsed", "best_step", "best_score", "worse", "bad_steps"),
+        *("elapsed", "best_step", "best_score", "worse", "bad_steps", "threads"),
     )
 
     @classmethod

@@ -23,6 +23,7 @@ from vitreous.training.distributed import ALONE, BadFileSync, World
 from vitreous.training.learner import Learner
 from vitreous.training.memory import keep_freed_memory
 from vitreous.training.step import TrainStep
+from vitreous.training.threads import Threads
 
 SAVE_EVERY = 60.0  # seconds between checkpoints, unless configured
 SAVING = 0.03  # of the time may be spent on saving, unless the interval is configured
@@ -54,6 +55,7 @@ class Trainer:
         clock: returns seconds since any moment.
         name: what the training is called in warnings.
         finish: seconds that what comes after the training takes, where it ends after a time.
+        threads: that compute; by default as many as there are.
     """
 
     def __init__(  # noqa: PLR0913
@@ -73,6 +75,7 @@ class Trainer:
         clock: Callable[[], float] = time.perf_counter,
         name: str = "training",
         finish: float = 0.0,
+        threads: Threads | None = None,
     ) -> None:
         self.learner, self.loader, self.config, self.world = learner, loader, config, world
         self.checkpointer, self.bad, self.clock = checkpointer, bad, clock
@@ -81,6 +84,9 @@ class Trainer:
         self.total = config.total_steps(loader.steps_per_epoch)  # an estimate where there is a time
         self.log_every = config.recorded.log_every or min(loader.steps_per_epoch, LONGEST_SILENCE)
         self.train_step = TrainStep(learner, loss, config, seed=seed, world=world)
+        self.threads = threads or Threads(tries=False)
+        if learner.step:
+            self.threads.keep(learner.threads)
         self.rollback = Rollback(self.train_step, checkpointer, world)
         self.budget: TimeBudget | None = None
         if config.minutes:
@@ -107,7 +113,7 @@ class Trainer:
         learner = self.learner
         if learner.device.type == "cpu":
             keep_freed_memory()
-        with self.signals():
+        with self.signals(), self.threads:
             try:
                 self.call("on_train_begin")
                 self.plan()
@@ -140,9 +146,10 @@ class Trainer:
             lr = learner.set_learning_rate(self.config, self.total, self.loader.steps_per_epoch)
 
             # The step; its outcome is asked for now, or where the device is late when it is needed.
-            self.train_step.prepare(batch)
-            self.rollback.count_step(self.total)  # the step before this one
-            self.train_step.take()
+            with self.threads.step():
+                self.train_step.prepare(batch)
+                self.rollback.count_step(self.total)  # the step before this one
+                self.train_step.take()
             self.plan()
             row_due = self.row_is_due()
             try:
@@ -312,6 +319,7 @@ class Trainer:
         """Save the state of now. wait: until it is written."""
         learner, world, began = self.learner, self.world, self.clock()
         if self.checkpointer:
+            learner.threads = self.threads.chosen
             learner.meter = world.all_reduce_sum(learner.meter, learner.device)
             if not world.first:
                 learner.meter.clear()  # the first process has all of it now
