@@ -50,6 +50,23 @@ def test_digits_baselines_are_strong() -> None:
     assert "gamma" in found["SVM on pixels"].settings
 
 
+def test_an_svm_that_had_no_mirror_images_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A baseline that gets less than the model does is not read as its equal."""
+    rng = np.random.default_rng(0)
+    targets = np.arange(40) % 2
+    pixels = rng.integers(0, 80, (40, 64, 64), np.uint8) + (120 * targets[:, None, None]).astype(np.uint8)
+    data = splits(ArrayImages(pixels, targets, ("dark", "light"), name="made"), test=10)
+    told: dict[int, str] = {}
+    for most in (30, 29):
+        monkeypatch.setattr("vitreous.evaluation.classical.MOST_MIRRORED", most)
+        svm, *_ = fit_classical(data, mirrored=True).baselines(data.test)
+        told[most] = svm.settings
+    reason = "without mirror images, as there are more than 29 images"
+    assert [reason in told[most] for most in (30, 29)] == [False, True]
+    svm, *_ = fit_classical(data, mirrored=False).baselines(data.test)
+    assert "mirror" not in svm.settings  # the model gets none either
+
+
 def test_shape_and_color_tell_classes_apart_and_noise_does_not() -> None:
     """Stripes of two directions in two colors; then the same images with classes at random, as a null."""
     rng = np.random.default_rng(1)

@@ -14,7 +14,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Literal, NamedTuple
 from zipfile import BadZipFile
@@ -183,6 +183,7 @@ class MachineSetting(Config):
 
     Attributes:
         mirrored: whether it learns from mirror images as well.
+        too_many_to_mirror: whether it does not since there are too many images, and not by a comparison.
         sharpness: of its scores as logits.
     """
 
@@ -191,12 +192,15 @@ class MachineSetting(Config):
     gamma: float
     classes: Positive
     mirrored: bool = False
+    too_many_to_mirror: bool = False
     sharpness: float = 1.0
 
     @property
     def words(self) -> str:
         """It in words."""
         more = ", with mirror images" if self.mirrored else ""
+        if self.too_many_to_mirror:
+            more = f", without mirror images, as there are more than {MOST_MIRRORED:,} images"
         return f"C {self.cost:g}, gamma {self.gamma:.3g}{more}"
 
     def fit(self, seen: Seen, truth: Truth) -> tuple[KernelConfig, KernelMachine]:
@@ -717,13 +721,20 @@ def fit_classical(
     counts = np.zeros(1, int)
     if problem.task == "classification":
         counts = np.bincount(learned.truth.numpy(), minlength=1)
-    mirrored &= problem.task == "classification" and len(learned.truth) <= MOST_MIRRORED
+    mirrored &= problem.task == "classification"
+    too_many = mirrored and len(learned.truth) > MOST_MIRRORED
+    mirrored &= not too_many
     values: dict[str, Seen] = {}
     methods: list[Fitted] = []
     for name, sees, fit in methods_for(splits.summary, problem, counts):
         if sees not in values:
             values[sees] = described(learned.pixels, sees, mirrored=mirrored and sees == "gradients")
-        methods.append(fit(name, sees, values[sees], learned.truth, problem))
+        fitted = fit(name, sees, values[sees], learned.truth, problem)
+        setting = fitted.method.setting
+        if too_many and sees == "gradients" and isinstance(setting, MachineSetting):
+            setting = setting.model_copy(update={"too_many_to_mirror": True})
+            fitted = replace(fitted, method=fitted.method.model_copy(update={"setting": setting}))
+        methods.append(fitted)
     return Classical(tuple(methods), learned, problem)
 
 
