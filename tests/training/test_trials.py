@@ -41,6 +41,7 @@ from vitreous.results import duration
 from vitreous.tasks import doctor, task_named, trials
 from vitreous.tasks.candidates import Candidate, Part, Table, Trial, add_means
 from vitreous.tasks.course import below_baseline
+from vitreous.tasks.kept_trials import kept_trials
 from vitreous.training.callbacks import Callback
 from vitreous.training.config import RunConfig
 from vitreous.training.place import ON_CPU
@@ -395,6 +396,33 @@ def test_a_list_of_one_folder_is_shown_across_its_classes(tmp_path: Path) -> Non
     page = shown.report.read_text(encoding="utf-8")
     signs = re.findall(r"[✓✗] (\w+), predicted", page)[:8]  # of two images, each with four captions
     assert {signs.count(label) for label in model.labels} == {4}
+
+
+def test_no_advice_names_what_was_just_compared(tmp_path: Path) -> None:
+    """Whichever training is ahead: an encoder that lost is no news to who has seen it lose."""
+    data = tmp_path / "photos"
+    for label in ("0", "1"):
+        (data / label).mkdir(parents=True)
+        for number in range(6):
+            pixels = np.random.default_rng(number).integers(0, 255, (128, 128, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(data / label / f"{number}.png")
+    task, settings = task_named("classification"), {"training": {"length": "1 steps"}}
+    plan = task.plan(str(data), settings)
+    assert any("add --init vitreous:small" in reason for reason in plan.reasons)  # where nothing is compared
+    options: dict[str, Any] = {"out": tmp_path / "run", "offline": True, "place": ON_CPU}
+    trials.plan_by_trials(plan, settings, tell=lambda sentence: None, **options)
+    kept = kept_trials(tmp_path / "run")
+    assert kept is not None
+    for winner in ("from scratch", "fine-tuned vitreous:small"):
+        rows = [
+            {**each, "trial": {**each["trial"], "score": float(each["trial"]["name"] == winner)}}
+            for each in kept.tree["candidates"]
+        ]
+        said = list[str]()
+        ahead = replace(kept, tree={**kept.tree, "candidates": rows})
+        found = trials.plan_by_trials(plan, settings, tell=said.append, kept=ahead, **options)
+        assert found.compared.training.name == winner
+        assert not [sentence for sentence in (*found.reasons, *said) if "add --init" in sentence]
 
 
 @pytest.mark.parametrize("format", ["timm", "huggingface"])
