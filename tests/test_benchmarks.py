@@ -21,7 +21,7 @@ import vitreous as vt
 from vitreous.api.arguments import read_toml
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
-# The rest is imported by these; call_paths.py takes no options.
+# The rest is imported by these.
 PROGRAMS = [path for path in sorted(FOLDER.glob("*.py")) if "ArgumentParser(" in path.read_text("utf-8")]
 
 
