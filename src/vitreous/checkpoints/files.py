@@ -29,6 +29,16 @@ OTHER_WEIGHTS = ("pytorch_model_fsdp.bin", "mp_rank_00_model_states.pt")
 # Of an adapter of PEFT, which `adapters` merges into its model.
 ADAPTER_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 INDICES = tuple(f"{name}.index.json" for name in WEIGHTS)
+# What a folder has that is a checkpoint itself, and no training program's output.
+OWN = (*WEIGHTS, *INDICES, *ADAPTER_WEIGHTS, ".metadata", "modules.json")
+# Folders inside that have the checkpoints, or the weights beside the optimizer's state.
+INSIDE = ("lightning_logs", "checkpoints", "checkpoint", "pytorch_model_fsdp_0", "weights")
+# A checkpoint, a step or a run of several, each a folder: checkpoint-500, step_1000, version_3.
+NUMBERED = re.compile(r"(?:checkpoint|step|global_step|epoch|version|iter|iteration)[-_]?(\d+)")
+# Lightning's files (or folders, of shards): epoch=9-step=100.ckpt, and the last of them.
+LIGHTNING = re.compile(r"(?:.*-)?(?:epoch=\d+-)?step=(\d+).*\.ckpt")
+LAST = "last.ckpt"
+MOST_FOLDERS = 5
 
 
 @dataclass(frozen=True)
@@ -123,6 +133,26 @@ def is_adapter(path: Path) -> bool:
 def documents_in(folder: Path, names: Sequence[str] = DESCRIPTIONS) -> Documents:
     """The descriptions in a folder, by the names of their files. Raises InputError: one is not JSON."""
     return {name: read_json(folder / name) for name in names if (folder / name).is_file()}
+
+
+def newest_checkpoint(path: Path) -> Path:
+    """Return the newest checkpoint in the output of a training program (transformers' Trainer, accelerate,
+    Lightning, DeepSpeed, torchtitan and others that number them); any other path as it is."""
+    for _ in range(MOST_FOLDERS):
+        if not path.is_dir() or any((path / name).exists() for name in OWN):
+            return path
+        if (path / LAST).exists():
+            return path / LAST
+        found: list[tuple[int, Path]] = []
+        for each in path.iterdir():
+            match = LIGHTNING.fullmatch(each.name) or (each.is_dir() and NUMBERED.fullmatch(each.name))
+            if match:
+                found.append((int(match[1]), each))
+        within = [max(found)[1]] if found else [path / name for name in INSIDE if (path / name).is_dir()]
+        if not within:
+            return path
+        path = within[0]
+    return path
 
 
 def first_module(folder: Path) -> Path:

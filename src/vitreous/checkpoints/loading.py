@@ -16,13 +16,19 @@ from torch import nn
 
 from vitreous.checkpoints.download import DESCRIBING, SUFFIXES, hub_hint, local_copy
 from vitreous.checkpoints.facts import CARD, CONFIG, OPEN_CLIP, TRAINING, Documents
-from vitreous.checkpoints.files import File, documents_in, is_adapter, model_folder, read_file
+from vitreous.checkpoints.files import (
+    File,
+    documents_in,
+    is_adapter,
+    model_folder,
+    newest_checkpoint,
+    read_file,
+)
 from vitreous.checkpoints.format import Changes, Spec, as_pair
 from vitreous.checkpoints.installed_encoders import INSTALLED_ENCODERS
 from vitreous.checkpoints.native import open_state
 from vitreous.checkpoints.recognition import recognize
 from vitreous.checkpoints.torch_files import documents_of, parts_in_memory
-from vitreous.checkpoints.training_folders import newest_checkpoint
 from vitreous.checkpoints.weights import MOST_NAMES, listing, load_weights, of_model, read_rows, stored
 from vitreous.errors import InputError, is_installed
 from vitreous.extensions import imported
@@ -165,7 +171,7 @@ def open_checkpoint(source: Checkpoint, like: str | None = None) -> File:
 def open_file(place: Place) -> File:
     """Open the checkpoint at a place: a file, a folder, a run, or the output of a training program. Raises
     InputError: nothing is there, or it is not a known kind of checkpoint."""
-    path = local_copy(place)
+    path = place.path if isinstance(place, Local) else local_copy(place)
     if (path / "config.toml").is_file():
         from vitreous.checkpoints.runs import check_finished
 

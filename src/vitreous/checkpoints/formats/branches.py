@@ -132,9 +132,7 @@ PARALLEL = {
 
 
 def with_parts_apart(source: Source) -> Source:
-    """A model of timm's ParallelScalingBlock with attention and MLP apart; any other as it is."""
-    if "blocks.0.in_proj.weight" not in source.tensors:
-        return source
+    """Separate attention and MLP of a model of timm's ParallelScalingBlock."""
     entries: dict[str, Entry] = {}
     for name, entry in source.tensors.entries.items():
         block, _, part = name.partition(".")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from vitreous.checkpoints.facts import CONFIG, Documents, Facts, Statements
+from vitreous.checkpoints.files import File
 from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.training_facts import plain_facts
 from vitreous.errors import InputError
@@ -134,6 +135,69 @@ def with_ending(kind: str) -> str:
     """The model_type of the tower of a larger model, which is that with an ending."""
     endings = (f"{kind}_{ending}" for ending in ("vision_model", "image_model", "vision"))
     return next((name for name in endings if name in defaults()), kind)
+
+
+CONVOLUTIONS = "convolutions instead of attention"
+# Of transformers' other models of images: the part that is not supported, and their model_types.
+UNKNOWN_PARTS = {
+    "rotary positions of another kind": ("pixtral", "llama4_vision_model", "qwen2_vl_vision"),
+    "detection tokens": ("yolos",),
+    "windowed attention": (
+        *("vitdet", "sam", "sam_vision_model", "sam_hq", "swin", "swinv2", "maskformer-swin", "donut-swin"),
+        *("got_ocr2_vision", "qwen2_5_vl_vision"),
+    ),
+    CONVOLUTIONS: (
+        *("convnext", "convnextv2", "dinov3_convnext", "resnet", "regnet", "efficientnet"),
+        *("bit", "mobilenet_v1", "mobilenet_v2"),
+    ),
+    "tubes of several images": ("videomae", "vjepa2", "timesformer", "vivit", "xclip_vision_model"),
+    "patches with borders around the image (padding)": ("vitpose", "vitpose_backbone"),
+    "layers that pool their tokens": ("hiera", "mvit"),
+    "a pyramid of maps": ("segformer", "glpn", "pvt", "pvt_v2", "focalnet", "poolformer"),
+    "convolutions between its layers": ("levit", "mobilevit", "mobilevitv2", "cvt", "efficientformer"),
+    "one encoder of text and images": ("vilt", "layoutlmv2", "layoutlmv3", "bridgetower"),
+    "tokens of groups": ("groupvit_vision_model",),
+    "tiles of one image with gated layers": ("mllama_vision_model",),
+    "positions of rows and columns": ("pix2struct_vision_model", "kosmos_2_5_vision_model"),
+    "queries among the tokens": ("eomt", "eomt_dinov3", "mgp-str"),
+    "several class tokens": ("pixio",),
+    "a prompt of images": ("seggpt",),
+    "crops of one image with fractional positions": ("phi4_multimodal_vision",),
+    "patches of a spectrogram": ("audio-spectrogram-transformer",),
+    "attention over channels and windows (DaViT)": ("florence_vision", "florence2", "davit"),
+    "rotary positions beside interpolated ones, and patches in time": (
+        *("glm4v_vision", "glm4v", "glm4v_moe_vision", "glm4v_moe"),
+    ),
+}
+
+
+# Models of another kind that are known, too.
+OTHERS = ("timm_wrapper", "marian", "vision-encoder-decoder")
+
+
+def check_family(file: File, known: bool) -> None:
+    """Refuse a model of transformers that has a part which is not supported, by its name.
+
+    Args:
+        known: whether it must be one of those that are known.
+    """
+    for described in (file.description, *towers(file.description)):
+        for part, kinds in UNKNOWN_PARTS.items():
+            if (kind := described.get("model_type")) in kinds:
+                what = (
+                    "is not a Vision Transformer"
+                    if part is CONVOLUTIONS
+                    else "has a part that is not supported"
+                )
+                raise InputError(f"{file.where}: {kind} of transformers {what}: {part}")
+    if any("architecture" in tower for tower in towers(file.description)):
+        return  # timm's, inside
+    kind = kind_of(file.description)
+    if known and kind and kind not in defaults() and file.description.get("model_type") not in OTHERS:
+        raise InputError(
+            f"{file.where}: {kind} of transformers is not among the supported models; if it is "
+            "one of them under another name, pass format='huggingface'"
+        )
 
 
 def with_dicts(config: Mapping[str, object]) -> tuple[dict[str, object], list[str]]:

@@ -6,10 +6,7 @@ from __future__ import annotations
 import re
 
 from vitreous.checkpoints.family import Family
-from vitreous.checkpoints.files import File
 from vitreous.checkpoints.format import PLAIN_VIT, POSITIONED
-from vitreous.checkpoints.formats.huggingface_configs import defaults, kind_of, towers
-from vitreous.errors import InputError
 
 EVERY = (
     PLAIN_VIT
@@ -226,69 +223,6 @@ SIGLIP = CLIP._replace(
 JANUS = SIGLIP._replace(
     layer_names={**SIGLIP.layer_names, "attention.out": "self_attn.projection_layer"}, activation="gelu"
 )
-
-CONVOLUTIONS = "convolutions instead of attention"
-# Of transformers' other models of images: the part that is not supported, and their model_types.
-UNKNOWN_PARTS = {
-    "rotary positions of another kind": ("pixtral", "llama4_vision_model", "qwen2_vl_vision"),
-    "detection tokens": ("yolos",),
-    "windowed attention": (
-        *("vitdet", "sam", "sam_vision_model", "sam_hq", "swin", "swinv2", "maskformer-swin", "donut-swin"),
-        *("got_ocr2_vision", "qwen2_5_vl_vision"),
-    ),
-    CONVOLUTIONS: (
-        *("convnext", "convnextv2", "dinov3_convnext", "resnet", "regnet", "efficientnet"),
-        *("bit", "mobilenet_v1", "mobilenet_v2"),
-    ),
-    "tubes of several images": ("videomae", "vjepa2", "timesformer", "vivit", "xclip_vision_model"),
-    "patches with borders around the image (padding)": ("vitpose", "vitpose_backbone"),
-    "layers that pool their tokens": ("hiera", "mvit"),
-    "a pyramid of maps": ("segformer", "glpn", "pvt", "pvt_v2", "focalnet", "poolformer"),
-    "convolutions between its layers": ("levit", "mobilevit", "mobilevitv2", "cvt", "efficientformer"),
-    "one encoder of text and images": ("vilt", "layoutlmv2", "layoutlmv3", "bridgetower"),
-    "tokens of groups": ("groupvit_vision_model",),
-    "tiles of one image with gated layers": ("mllama_vision_model",),
-    "positions of rows and columns": ("pix2struct_vision_model", "kosmos_2_5_vision_model"),
-    "queries among the tokens": ("eomt", "eomt_dinov3", "mgp-str"),
-    "several class tokens": ("pixio",),
-    "a prompt of images": ("seggpt",),
-    "crops of one image with fractional positions": ("phi4_multimodal_vision",),
-    "patches of a spectrogram": ("audio-spectrogram-transformer",),
-    "attention over channels and windows (DaViT)": ("florence_vision", "florence2", "davit"),
-    "rotary positions beside interpolated ones, and patches in time": (
-        *("glm4v_vision", "glm4v", "glm4v_moe_vision", "glm4v_moe"),
-    ),
-}
-
-
-# Models of another kind that are known, too.
-OTHERS = ("timm_wrapper", "marian", "vision-encoder-decoder")
-
-
-def check_family(file: File, known: bool) -> None:
-    """Refuse a model of transformers that has a part which is not supported, by its name.
-
-    Args:
-        known: whether it must be one of those that are known.
-    """
-    for described in (file.description, *towers(file.description)):
-        for part, kinds in UNKNOWN_PARTS.items():
-            if (kind := described.get("model_type")) in kinds:
-                what = (
-                    "is not a Vision Transformer"
-                    if part is CONVOLUTIONS
-                    else "has a part that is not supported"
-                )
-                raise InputError(f"{file.where}: {kind} of transformers {what}: {part}")
-    if any("architecture" in tower for tower in towers(file.description)):
-        return  # timm's, inside
-    kind = kind_of(file.description)
-    if known and kind and kind not in defaults() and file.description.get("model_type") not in OTHERS:
-        raise InputError(
-            f"{file.where}: {kind} of transformers is not among the supported models; if it is "
-            "one of them under another name, pass format='huggingface'"
-        )
-
 
 # The names that transformers 5 has in memory, of ViT, DeiT and DINOv2: those that every release writes.
 MEMORY_NAMES = {

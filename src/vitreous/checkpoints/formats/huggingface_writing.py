@@ -25,7 +25,7 @@ from vitreous.checkpoints.format import Format, hidden_act_of
 from vitreous.checkpoints.formats import dinov3
 from vitreous.checkpoints.formats import huggingface_families as families
 from vitreous.checkpoints.formats.huggingface import huggingface_rows, read_huggingface
-from vitreous.checkpoints.formats.huggingface_configs import transformers_facts
+from vitreous.checkpoints.formats.huggingface_configs import check_family, transformers_facts
 from vitreous.checkpoints.formats.huggingface_preprocessing import (
     label_fields,
     naflex_preprocessor_config,
@@ -340,7 +340,7 @@ HUGGINGFACE = Format(
     entries=(("model_type", "tipsv2"), ("model_type", "tipsv2_vision_model")),
     read=read_huggingface,
     gather=transformers_facts,
-    check=families.check_family,
+    check=check_family,
     write=write_huggingface,
     limits=lambda model: form_for(model).family.limits if isinstance(model, ViT) else {},
     interpolation="huggingface",

@@ -147,13 +147,19 @@ def read_timm(source: Source, family: str = "timm's ViT", **images: Any) -> Spec
     Args:
         family, images: what it is used with, where nothing is said of its images.
     """
-    source, branches = as_one_branch(with_parts_apart(under_timm_names(source)), (ATTENTIONS, MLPS))
+    branches = 1
+    if "blocks.0.mlp.w3.weight" in source.tensors:
+        source = under_timm_names(source)
+    if "blocks.0.in_proj.weight" in source.tensors:
+        source = with_parts_apart(source)
+    if any(name.startswith(("blocks.0.attns.", "blocks.0.ffns.")) for name in source.tensors):
+        source, branches = as_one_branch(source, (ATTENTIONS, MLPS))
     source.prefix("a timm checkpoint", ("",), "patch_embed.proj.weight", timm_naflex.PROJECTION)
-    naflex = timm_naflex.is_naflex(source)
+    naflex = timm_naflex.PROJECTION in source.tensors
     # timm resamples positions and patches of these models without antialiasing, linearly
     linear = any(each in source.facts.name for each in ("flexi", "radio")) and not naflex
     interpolation, patches = ("timm-npz", "flexivit") if linear else (None, None)
-    known = checked_arguments(source)
+    known = checked_arguments(source, naflex=naflex)
     if naflex:
         interpolation = timm_naflex.interpolation_of(known, source.where)
         source = timm_naflex.as_vision_transformer(source, known)
@@ -179,7 +185,7 @@ def read_timm(source: Source, family: str = "timm's ViT", **images: Any) -> Spec
     )
 
 
-def checked_arguments(source: Source) -> Statements:
+def checked_arguments(source: Source, *, naflex: bool) -> Statements:
     """The arguments of timm's VisionTransformer that no weight shows. Raises InputError: one of those that
     config.json states is not supported."""
     known = source.facts.model
@@ -187,8 +193,8 @@ def checked_arguments(source: Source) -> Statements:
         *VISION_TRANSFORMER_ARGUMENTS,
         *(EVA_ARGUMENTS if "use_rot_pos_emb" in known else BEIT_ARGUMENTS),
     )
-    allowed = timm_naflex.ARGUMENTS if timm_naflex.is_naflex(source) else allowed
-    patches = "patch_embed.proj.weight" if not timm_naflex.is_naflex(source) else timm_naflex.PROJECTION
+    allowed = timm_naflex.ARGUMENTS if naflex else allowed
+    patches = timm_naflex.PROJECTION if naflex else "patch_embed.proj.weight"
     width, stated = source.shape(patches)[0], known.get("embed_dim")
     heads_given = "num_heads" in source.facts.arguments or "heads" in source.answers
     if stated not in (None, width) and not heads_given:

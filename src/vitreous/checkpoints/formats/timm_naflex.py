@@ -43,10 +43,6 @@ WAYS = {
 }
 
 
-def is_naflex(source: Source) -> bool:
-    return PROJECTION in source.tensors
-
-
 def interpolation_of(known: Mapping[str, object], where: str) -> str:
     """How a NaFlexViT with these arguments resamples its positions, by our name. Raises InputError: a way
     that is not supported."""

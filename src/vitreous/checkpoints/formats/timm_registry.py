@@ -6,9 +6,12 @@ import json
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from vitreous.errors import InputError, nearest
+
+if TYPE_CHECKING:
+    from vitreous.checkpoints.files import File
 
 
 class Registry(TypedDict):
@@ -49,6 +52,12 @@ def known_architecture(config: Mapping[str, object], where: str) -> str:
             f"here{like}"
         )
     return name
+
+
+def check_architecture(file: File, known: bool) -> None:
+    """Raise InputError for an architecture of timm that is not read, by its name."""
+    if known and "pretrained_cfg" in file.description:  # as timm's own config.json has
+        known_architecture(file.description, file.where)
 
 
 def tags_of(architecture: str) -> dict[str, int]:

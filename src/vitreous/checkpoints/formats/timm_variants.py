@@ -76,11 +76,8 @@ EVA_CLIP = {768: "eva02_base_patch16_clip_224.merged2b", 1024: "eva02_large_patc
 
 
 def under_timm_names(source: Source) -> Source:
-    """A checkpoint of EVA-02's own code under timm's names, without the angles that it stores; any other as
-    it is. The rotary positions of EVA-02-CLIP, which no weight shows, are those of timm's architecture of the
-    same width."""
-    if "blocks.0.mlp.w3.weight" not in source.tensors:
-        return source
+    """Put a checkpoint of EVA-02's own code under timm's names, without the angles that it stores. The rotary
+    positions of EVA-02-CLIP, which no weight shows, are those of timm's architecture of the same width."""
     names = EVA_NAMES | (APART if "blocks.0.attn.q_proj.weight" in source.tensors else {})
 
     def rename(name: str) -> str | None:

@@ -7,12 +7,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from vitreous.checkpoints.canonicalize import held, ratio_for, without_key_bias, without_patch_bias
-from vitreous.checkpoints.files import File
 from vitreous.checkpoints.format import PLAIN_VIT, Format, Limits
 from vitreous.checkpoints.formats import timm_naflex
 from vitreous.checkpoints.formats.timm import BEIT_VIT, CROP_MODES, POOLS, TIMM_VIT, read_timm, timm_rows
 from vitreous.checkpoints.formats.timm_facts import timm_facts
-from vitreous.checkpoints.formats.timm_registry import known_architecture, registry
+from vitreous.checkpoints.formats.timm_registry import check_architecture, registry
 from vitreous.checkpoints.formats.timm_variants import EVA_LIMITS, SHARED_ARGUMENTS, eva_form, needs_eva
 from vitreous.checkpoints.native_writing import write_json
 from vitreous.checkpoints.torch_files import write_state_dict
@@ -220,12 +219,6 @@ def pretrained_cfg(config: ViTConfig, preprocessing: Preprocessing) -> dict[str,
         "first_conv": "patch_embed.proj",
         "classifier": ["head", "head_dist"] if config.distillation_token else "head",
     }
-
-
-def check_architecture(file: File, known: bool) -> None:
-    """Refuse an architecture of timm that is not read, by its name."""
-    if known and "pretrained_cfg" in file.description:  # as timm's own config.json has
-        known_architecture(file.description, file.where)
 
 
 TIMM = Format(
