@@ -58,8 +58,8 @@ class LowRank(NamedTuple):
 
 
 def open_adapter(path: Path) -> File:
-    """The model that an adapter names, with the adapter merged into it. Raises InputError: another kind of
-    adapter, or its model is not on this machine, or has no place for it."""
+    """Return the model that an adapter names, with the adapter merged into it. Raises InputError: another
+    kind of adapter, or its model is not on this machine, or has no place for it."""
     folder = path if path.is_dir() else path.parent
     described = read_json(folder / ADAPTER)
     check_description(folder, described)
@@ -95,7 +95,7 @@ def check_description(folder: Path, described: Mapping[str, object]) -> None:
 
 
 def base_of(folder: Path, described: Mapping[str, object]) -> Path:
-    """Where the model of an adapter is. Raises InputError: not on this machine."""
+    """Return where the model of an adapter is. Raises InputError: not on this machine."""
     name = described.get("base_model_name_or_path")
     if not isinstance(name, str) or not name:
         raise InputError(
@@ -118,7 +118,7 @@ def base_of(folder: Path, described: Mapping[str, object]) -> Path:
 def changes_of(
     folder: Path, described: Mapping[str, object], tensors: Tensors
 ) -> tuple[dict[str, LowRank], dict[str, Entry]]:
-    """By the name of a layer what is added to it, and by the name of a weight what replaces it (heads,
+    """Return by the name of a layer what is added to it, and by the name of a weight what replaces it (heads,
     biases)."""
     low_rank: dict[str, dict[str, Entry]] = {}
     instead: dict[str, Entry] = {}
@@ -149,8 +149,8 @@ def changes_of(
 
 
 def pattern_of(patterns: object, layer: str, usual: object) -> object:
-    """The value of the first pattern that the end of a layer's name matches, as PEFT chooses it. Raises
-    InputError: a pattern that is more than names."""
+    """Return the value of the first pattern that the end of a layer's name matches, as PEFT chooses it.
+    Raises InputError: a pattern that is more than names."""
     for pattern, value in patterns.items() if isinstance(patterns, dict) else ():
         names = str(pattern).removeprefix("^").replace("\\.", ".")
         if not re.fullmatch(r"[\w.|-]+", names):
@@ -161,7 +161,7 @@ def pattern_of(patterns: object, layer: str, usual: object) -> object:
 
 
 def merge(source: Source, changes: Mapping[str, LowRank], instead: Mapping[str, Entry]) -> Tensors:
-    """The weights of the model with the adapter's. Raises InputError: it has no place for some."""
+    """Return the weights of the model with the adapter's. Raises InputError: it has no place for some."""
     entries = dict(source.tensors.entries)
     wanted = {layer: place_of(f"{layer}.weight", entries) for layer in changes}
     missing_layers: list[str] = []
@@ -199,8 +199,8 @@ def added(before: Entry, more: Entry, scale: float) -> Tensor:
 
 
 def place_of(name: str, entries: Mapping[str, Entry]) -> str | None:
-    """The name in a file of a weight that the adapter's model has in memory: with another prefix or none, and
-    as releases of transformers before 5 call it."""
+    """Return the name in a file of a weight that the adapter's model has in memory: with another prefix or
+    none, and as releases of transformers before 5 call it."""
     inner = name.partition(".")[2]
     first = name.removesuffix(inner)
     for each in (name, first + published_name(inner), published_name(name), inner, published_name(inner)):

@@ -20,7 +20,7 @@ from vitreous.models.vit import ViT
 
 
 def canonical(model: ViT, *, keep: Collection[str] = ()) -> tuple[ViTConfig, dict[str, Tensor]]:
-    """The same function with one learned table of positions, a convolution as stem, all biases.
+    """Return the same function with one learned table of positions, a convolution as stem, all biases.
 
     LayerScale goes into the matrices in front of it.
 
@@ -56,7 +56,8 @@ def canonical(model: ViT, *, keep: Collection[str] = ()) -> tuple[ViTConfig, dic
 
 
 def position_table(model: ViT) -> Tensor | None:
-    """The positions at the stem as one table, whatever they are made of; None where they are elsewhere."""
+    """Return the positions at the stem as one table, whatever they are made of; None where they are
+    elsewhere."""
     kind = model.config.position.kind
     if kind == "none":
         return torch.zeros(model.config.sequence_length - model.config.registers, model.config.width)
@@ -65,7 +66,7 @@ def position_table(model: ViT) -> Tensor | None:
 
 
 def without_patch_bias(config: ViTConfig, weights: dict[str, Tensor]) -> tuple[ViTConfig, dict[str, Tensor]]:
-    """The patch projection's bias moved into the positions of the patches."""
+    """Return the patch projection's bias moved into the positions of the patches."""
     bias, table = weights["stem.projection.bias"], weights["position.table"].clone()
     table[config.num_class_tokens :] += bias
     rest = {name: w for name, w in weights.items() if name != "stem.projection.bias"}
@@ -74,8 +75,8 @@ def without_patch_bias(config: ViTConfig, weights: dict[str, Tensor]) -> tuple[V
 
 
 def without_key_bias(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Biases of the keys that are zero. They add the same number to all logits of a query, which the softmax
-    does not see; keys that are rotated need theirs."""
+    """Return biases of the keys that are zero. They add the same number to all logits of a query, which the
+    softmax does not see; keys that are rotated need theirs."""
     named = {name: bias.clone() for name, bias in weights.items() if name.endswith("attention.qkv.bias")}
     for bias in named.values():
         bias.chunk(3)[1].zero_()
@@ -83,7 +84,7 @@ def without_key_bias(weights: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def with_layer_scale(config: ViTConfig, weights: dict[str, Tensor]) -> tuple[ViTConfig, dict[str, Tensor]]:
-    """LayerScale of ones where there is none, for a format that always has it."""
+    """Return LayerScale of ones where there is none, for a format that always has it."""
     if config.layer_scale is not None:
         return config, weights
     ones: dict[str, Tensor] = {}
@@ -94,13 +95,14 @@ def with_layer_scale(config: ViTConfig, weights: dict[str, Tensor]) -> tuple[ViT
 
 
 def ratio_for(hidden: int, width: int) -> float:
-    """The ratio of an MLP's width for code that rounds `width * ratio` down, which may fall short by one."""
+    """Return the ratio of an MLP's width for code that rounds `width * ratio` down, which may fall short by
+    one."""
     ratio = hidden / width
     return ratio if int(width * ratio) == hidden else (hidden + 0.5) / width
 
 
 def value_of(config: Config, field: str) -> object:
-    """A field by its dotted name; None where the stem has no such field."""
+    """Return a field by its dotted name; None where the stem has no such field."""
     value: object = config
     for part in field.split("."):
         value = getattr(value, part, None)
@@ -115,7 +117,7 @@ OTHERWISE = (
 
 
 def check_limits(config: ViTConfig | BiTConfig, limits: Limits, format: str) -> None:
-    """An error that names the first part which the format cannot hold."""
+    """Raise InputError for the first part which the format cannot hold."""
     for field, allowed in limits.items():
         value = value_of(config, field)
         if allowed is None or value in allowed or (value is None and "." in field):
@@ -131,7 +133,7 @@ def check_limits(config: ViTConfig | BiTConfig, limits: Limits, format: str) -> 
 def held(
     model: Model, format: str, limits: Limits, *, keep: Collection[str] = (), headless: bool = True
 ) -> tuple[ViTConfig, dict[str, Tensor]]:
-    """The canonical form of a ViT that a format can hold.
+    """Return the canonical form of a ViT that a format can hold.
 
     Args:
         keep: as in `canonical`.
@@ -164,8 +166,9 @@ DROPPABLE = (
 
 
 def without_parts(model: Model, drop: Sequence[str], limits: Limits) -> Model:
-    """The model without the parts in `drop`, which from then on is another model: the head goes together with
-    the representation layer that it was trained on. Raises InputError: a part that cannot be taken out."""
+    """Return the model without the parts in `drop`, which from then on is another model: the head goes
+    together with the representation layer that it was trained on. Raises InputError: a part that cannot be
+    taken out."""
     if not drop:
         return model
     tree = model.config.model_dump()

@@ -26,8 +26,8 @@ OLDER_FILES = [*DESCRIBING, "generation_config.json", "*.bin", "*.bin.index.json
 
 
 def local_copy(place: Place, patterns: Sequence[str] = ()) -> Path:
-    """Where a checkpoint is on this machine, downloaded if need be. Raises InputError: it cannot be had, or
-    is at an address that is not read.
+    """Return where a checkpoint is on this machine, downloaded if need be. Raises InputError: it cannot be
+    had, or is at an address that is not read.
 
     Args:
         patterns: of the files of a model on the hub; by default its weights and what describes them.
@@ -48,8 +48,8 @@ def local_copy(place: Place, patterns: Sequence[str] = ()) -> Path:
 
 
 def name_on_hub(text: str) -> str | None:
-    """How a model of the hub is written, if `text`, which is not a file, could be the name of one: org/name,
-    or an architecture or a tag of timm's. None where it could not."""
+    """Return how a model of the hub is written, if `text`, which is not a file, could be the name of one:
+    org/name, or an architecture or a tag of timm's. None where it could not."""
     if text.startswith("timm:"):
         return f"hf:timm/{text.removeprefix('timm:')}"
     if text.endswith(SUFFIXES) or re.match(r"(?i)(\w+\+)?(vit|bit|seg)-[\w-]+/", text):
@@ -66,7 +66,7 @@ def name_on_hub(text: str) -> str | None:
 
 
 def hub_hint(text: str) -> str:
-    """The end of a sentence about `text`, which is nothing that can be opened."""
+    """Return the end of a sentence about `text`, which is nothing that can be opened."""
     if re.fullmatch(r"(\w+\+)?(ViT|BiT|Seg)-[\w-]+(/\d+)?", text):
         return f"it is the name of an architecture: vt.create({text!r}) makes one with fresh weights"
     if name := name_on_hub(text):
@@ -75,7 +75,7 @@ def hub_hint(text: str) -> str:
 
 
 def from_hub(place: Hub, patterns: Sequence[str] = ()) -> Path:
-    """A model of the hub, a folder or a file in it, through huggingface_hub, its cache and its offline
+    """Return a model of the hub, a folder or a file in it, through huggingface_hub, its cache and its offline
     mode."""
     name, repository, inside, revision = place.text, place.repository, place.inside, place.revision
     require_packages("huggingface_hub", extra="hub", what=name)
@@ -93,7 +93,7 @@ def from_hub(place: Hub, patterns: Sequence[str] = ()) -> Path:
 
 
 def cached(repository: str, revision: object = None) -> Path | None:
-    """The copy on this machine of a model of the hub; None where there is none."""
+    """Return the copy on this machine of a model of the hub; None where there is none."""
     if not is_installed("huggingface_hub") or not re.fullmatch(r"[\w.-]+/[\w.-]+", repository):
         return None
     from huggingface_hub import snapshot_download
@@ -107,7 +107,7 @@ def cached(repository: str, revision: object = None) -> Path | None:
 
 
 def snapshot(name: str, repository: str, revision: str | None, folder: str, patterns: Sequence[str]) -> Path:
-    """The copy on this machine of a repository's files of one folder."""
+    """Return the copy on this machine of a repository's files of one folder."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
@@ -130,7 +130,7 @@ def snapshot(name: str, repository: str, revision: str | None, folder: str, patt
 
 
 def from_address(address: str) -> Path:
-    """A file at an `https:` address, cached."""
+    """Return a file at an `https:` address, cached."""
     name = re.sub(r"[^\w.-]", "_", address.split("?")[0].rsplit("/", 1)[-1]) or "checkpoint"
     target = cache_folder() / "downloads" / hashlib.sha256(address.encode()).hexdigest()[:16] / name
     if target.is_file():

@@ -45,11 +45,11 @@ class Statements(Mapping[str, Any]):
         return len(self.values_by_name)
 
     def over(self, defaults: Mapping[str, object]) -> Statements:
-        """These statements, and `defaults` for what they leave out."""
+        """Return these statements, and `defaults` for what they leave out."""
         return Statements({**defaults, **self.values_by_name}, self.where)
 
     def part(self, name: str) -> Statements:
-        """A description inside this one; empty where it is missing or empty. Raises InputError: it is
+        """Return a description inside this one; empty where it is missing or empty. Raises InputError: it is
         something else."""
         part = self.get(name) or {}
         if not isinstance(part, Mapping):
@@ -97,7 +97,8 @@ class Facts:
 
 
 def number_of(value: object, what: str) -> float:
-    """A number in a description, also one that is written as text. Raises InputError: something else."""
+    """Return a number in a description, also one that is written as text. Raises InputError: something
+    else."""
     try:
         if isinstance(value, SupportsFloat | str):
             return float(value)
@@ -107,8 +108,8 @@ def number_of(value: object, what: str) -> float:
 
 
 def whole_number_of(value: object, what: str, *, least: int = 1) -> int:
-    """A whole number in a description, also as 64.0 or as text. Raises InputError: something else, or one
-    below `least`."""
+    """Return a whole number in a description, also as 64.0 or as text. Raises InputError: something else, or
+    one below `least`."""
     number = number_of(value, what)
     if not number.is_integer() or number < least:
         raise InputError(f"{what}={value!r:.60} is not a whole number of {least} or more")

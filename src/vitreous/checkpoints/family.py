@@ -67,7 +67,7 @@ class Family(NamedTuple):
     square: bool = False
 
     def rows(self, *, gated: bool = False) -> list[Row]:
-        """The table but for tokens and positions.
+        """Return the table but for tokens and positions.
 
         Args:
             gated: whether the MLP is, where its matrices have other names then.
@@ -93,7 +93,7 @@ class Family(NamedTuple):
         return [*pairs(self.names), *pairs(names, ours, theirs), *rows]
 
     def table(self, config: ViTConfig) -> list[Row]:
-        """The whole table of a model."""
+        """Return the whole table of a model."""
         positioned = self.tokens if self.positioned is None else self.positioned
         tokens = tokens_and_positions(
             config,
@@ -110,6 +110,6 @@ class Family(NamedTuple):
         return [tokens, *rows]
 
     def write(self, model: Model, format: str, *, headless: bool = True) -> dict[str, Tensor]:
-        """A model's weights under these names. Raises InputError: the family cannot hold it."""
+        """Return a model's weights under these names. Raises InputError: the family cannot hold it."""
         config, weights = held(model, format, self.limits, keep=self.keep, headless=headless)
         return write_rows(self.table(config), weights)

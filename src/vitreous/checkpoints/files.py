@@ -62,7 +62,7 @@ class File:
 
     @classmethod
     def of(cls, where: str, tensors: Mapping[str, Tensor]) -> File:
-        """Tensors in memory, which are copied when they are read."""
+        """Return tensors in memory, which are copied when they are read."""
         return cls(where, {"": parts_in_memory(tensors).get("", Tensors({}))})
 
     @property
@@ -76,13 +76,13 @@ class File:
         return self.parts[min(self.parts, key=likelihood)]
 
     def source(self, key: str | None = None) -> Source:
-        """One of its state dicts, the most probable by default."""
+        """Return one of its state dicts, the most probable by default."""
         key = min(self.parts, key=likelihood) if key is None else key
         return Source(self.where, self.parts[key], inside=f"{key}." if key else "")
 
 
 def model_folder(path: Path) -> Path:
-    """The `model/` of a run directory, the newest snapshot in a folder of the hub's cache
+    """Return the `model/` of a run directory, the newest snapshot in a folder of the hub's cache
     (models--org--name); any other path as it is."""
     if (path / "snapshots").is_dir() and path.name.startswith("models--"):
         main = path / "refs" / "main"
@@ -94,7 +94,7 @@ def model_folder(path: Path) -> Path:
 
 
 def read_file(path: Path) -> File:
-    """The checkpoint at `path`, a file or a folder. Raises InputError: nothing is there, or no file of
+    """Return the checkpoint at `path`, a file or a folder. Raises InputError: nothing is there, or no file of
     weights, or it is damaged."""
     if not path.exists():
         raise InputError(f"there is no checkpoint at {path}; {hub_hint(str(path))}")
@@ -112,18 +112,18 @@ def read_file(path: Path) -> File:
 
 
 def file_of(where: str, contents: Contents, documents: Documents) -> File:
-    """A file of weights, with what is said beside it and in it."""
+    """Return a file of weights, with what is said beside it and in it."""
     return File(where, contents.parts, {**contents.documents, **documents}, module=contents.module)
 
 
 def is_alone(path: Path) -> bool:
-    """Whether a file of weights is the only one in its folder, whose descriptions are then its own."""
+    """Return whether a file of weights is the only one in its folder, whose descriptions are then its own."""
     others = [each for each in path.parent.iterdir() if each.name.endswith(SUFFIXES) and each != path]
     return path.name.endswith(SUFFIXES) and not others
 
 
 def is_adapter(path: Path) -> bool:
-    """Whether a folder holds an adapter and no model, or a file is the weights of one."""
+    """Return whether a folder holds an adapter and no model, or a file is the weights of one."""
     folder = path if path.is_dir() else path.parent
     named = path.is_dir() or path.name in ADAPTER_WEIGHTS
     weights = any((folder / name).is_file() for name in ADAPTER_WEIGHTS)
@@ -131,7 +131,8 @@ def is_adapter(path: Path) -> bool:
 
 
 def documents_in(folder: Path, names: Sequence[str] = DESCRIPTIONS) -> Documents:
-    """The descriptions in a folder, by the names of their files. Raises InputError: one is not JSON."""
+    """Return the descriptions in a folder, by the names of their files. Raises InputError: one is not
+    JSON."""
     return {name: read_json(folder / name) for name in names if (folder / name).is_file()}
 
 
@@ -156,8 +157,8 @@ def newest_checkpoint(path: Path) -> Path:
 
 
 def first_module(folder: Path) -> Path:
-    """The folder of the first module of sentence-transformers, which lists them in modules.json; any other
-    folder as it is. Raises InputError: the list is not understood."""
+    """Return the folder of the first module of sentence-transformers, which lists them in modules.json; any
+    other folder as it is. Raises InputError: the list is not understood."""
     listed = folder / "modules.json"
     if not listed.is_file():
         return folder
@@ -173,7 +174,7 @@ def first_module(folder: Path) -> Path:
 
 
 def weights_of_folder(folder: Path) -> Path:
-    """The file of weights in a folder: one of the usual names, or the only one there is."""
+    """Return the file of weights in a folder: one of the usual names, or the only one there is."""
     for name in (*WEIGHTS[:1], *INDICES[:1], *WEIGHTS[1:], *INDICES[1:], *OTHER_WEIGHTS):
         if (folder / name).is_file():
             return folder / name
@@ -197,15 +198,15 @@ LIKELIER = (
 
 
 def likelihood(name: str) -> int:
-    """The place of a state dict, or of a prefix, in `LIKELIER`; less for a likelier one."""
+    """Return the place of a state dict, or of a prefix, in `LIKELIER`; less for a likelier one."""
     if re.search(r"optim|student|online|discriminator|sched|momentum|encoder_k|_m\b", name, re.IGNORECASE):
         return len(LIKELIER) + 1
     return next((i for i, pattern in enumerate(LIKELIER) if pattern.search(name)), len(LIKELIER))
 
 
 def read_weights(path: Path) -> Contents:
-    """The state dicts of a file, whose kind its first bytes tell and not its name. Raises InputError: it is
-    not a checkpoint, or one that is not supported."""
+    """Return the state dicts of a file, whose kind its first bytes tell and not its name. Raises InputError:
+    it is not a checkpoint, or one that is not supported."""
     if path.exists() and not path.is_file():
         raise InputError(f"cannot read {path}: it is not a regular file")
     if path.name.endswith(".index.json"):
@@ -238,7 +239,7 @@ def read_weights(path: Path) -> Contents:
 
 
 def read_shards(index: Path) -> Tensors:
-    """The tensors of a model in several files, by its index. A shard must be beside its index."""
+    """Return the tensors of a model in several files, by its index. A shard must be beside its index."""
     places = read_json(index).get("weight_map")
     if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
         raise InputError(f"{index} holds no weight_map from names to files")
@@ -254,7 +255,7 @@ def read_shards(index: Path) -> Tensors:
 
 
 def read_small(path: Path) -> bytes:
-    """The bytes of a file that describes a model."""
+    """Return the bytes of a file that describes a model."""
     try:
         if path.stat().st_size > LARGEST_HEADER:
             raise InputError(f"{path} is far too large for a description of a model: refused")

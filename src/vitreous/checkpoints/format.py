@@ -152,14 +152,15 @@ class Format:
     check: Callable[[File, bool], object] | None = None
 
     def recognizes(self, config: Mapping[str, object], names: str) -> bool:
-        """Whether a checkpoint with this config.json, the names of whose weights are the lines of `names`, is
-        of this format."""
+        """Return whether a checkpoint with this config.json, the names of whose weights are the lines of
+        `names`, is of this format."""
         if any(config.get(key) == value for key, value in self.entries):
             return True
         return bool(self.keys) and all(re.search(rf"(?m)^{key}$", names) for key in self.keys)
 
     def prefixes(self, names: str) -> list[str]:
-        """The prefixes below which weights, whose names are the lines of `names`, are of this format."""
+        """Return the prefixes below which weights, whose names are the lines of `names`, are of this
+        format."""
         first, *others = self.keys or ("$^",)
         found = dict.fromkeys(m[1] for m in re.finditer(rf"(?m)^((?:[^\n]*\.)?)(?:{first})$", names))
         prefixes: list[str] = []
@@ -173,13 +174,13 @@ class Format:
         return self.limits(model) if callable(self.limits) else self.limits
 
     def unsaid_at(self, path: Path) -> tuple[str, ...]:
-        """The fields that a reader of what is written at `path` must be given."""
+        """Return the fields that a reader of what is written at `path` must be given."""
         return self.bare_unsaid if path.suffix in self.bare_suffixes else self.unsaid
 
 
 def configured(kind: type[AConfig], source: Source, fields: Mapping[str, object]) -> AConfig:
-    """The configuration that a file describes; what the user gave wins. Heads that are not among the `fields`
-    are asked for."""
+    """Return the configuration that a file describes; what the user gave wins. Heads that are not among the
+    `fields` are asked for."""
     overrides = {name: value for name, value in source.specified.items() if name not in AFTERWARDS}
     size, patch = as_pair(fields.get("image_size")), as_pair(fields.get("patch_size"))
     if size and patch and (size[0] % patch[0] or size[1] % patch[1]):
@@ -197,7 +198,7 @@ def configured(kind: type[AConfig], source: Source, fields: Mapping[str, object]
 
 
 def kind_of(part: object) -> object:
-    """The kind of a part that is given with its settings, or by its kind alone."""
+    """Return the kind of a part that is given with its settings, or by its kind alone."""
     return part.get("kind") if isinstance(part, Mapping) else getattr(part, "kind", part)
 
 
@@ -218,7 +219,7 @@ class ShapeFields(TypedDict):
 
 
 def shape_fields(source: Source, rows: Sequence[Row]) -> ShapeFields:
-    """What the names and shapes of its weights tell of a ViT that is laid out as ours.
+    """Return what the names and shapes of its weights tell of a ViT that is laid out as ours.
 
     Args:
         rows: the table of the format, which says where each of our weights is.
@@ -226,7 +227,7 @@ def shape_fields(source: Source, rows: Sequence[Row]) -> ShapeFields:
     theirs = {row.ours[0]: row.theirs[0] for row in rows if row.theirs}
 
     def first(ours: str) -> str:
-        """Their name, of layer 0; empty where it is not in the file."""
+        """Return their name, of layer 0; empty where it is not in the file."""
         name = theirs.get(ours, "").replace("{}", "0")
         return name if name in source.tensors else ""
 
@@ -288,13 +289,13 @@ GATED = {activation: name for name, activation in GATES.items()}
 
 
 def hidden_act_of(mlp: str) -> str:
-    """What transformers calls the activation of our MLP, or of its gate."""
+    """Return what transformers calls the activation of our MLP, or of its gate."""
     activation = GATES.get(mlp, mlp)
     return "gelu_pytorch_tanh" if activation == "gelu_tanh" else activation
 
 
 def activation_of(source: Source, field: str, name: object) -> str:
-    """The activation that a field of config.json names, by our name."""
+    """Return the activation that a field of config.json names, by our name."""
     if not isinstance(name, str) or name not in ACTIVATION_NAMES:
         hint = nearest(str(name), list(ACTIVATION_NAMES))
         raise InputError(f"{source.where}: unknown {field} {name!r} in config.json: {hint}")
@@ -306,8 +307,8 @@ USUAL_HEADS = {1152: 16, 1280: 16, 1408: 16, 1664: 16}
 
 
 def asked_heads(source: Source, width: int) -> int:
-    """The number of heads, which no state dict tells. Raises InputError: the user has not said it; the likely
-    value is given."""
+    """Return the number of heads, which no state dict tells. Raises InputError: the user has not said it; the
+    likely value is given."""
     if "heads" in source.specified:
         return given_number(source, "heads", 0)
     size = source.facts.size
@@ -323,12 +324,12 @@ def asked_heads(source: Source, width: int) -> int:
 
 
 def given_number(source: Source, name: str, usual: int) -> int:
-    """A whole number that the user gives by keyword. Raises InputError: something else."""
+    """Return a whole number that the user gives by keyword. Raises InputError: something else."""
     return whole_number_of(source.specified.get(name, usual), name)
 
 
 def asked_image_size(source: Source) -> object:
-    """The image size, where positions are computed."""
+    """Return the image size, where positions are computed."""
     if "image_size" not in source.specified:
         raise InputError(
             f"{source.where}: positions are computed, so the file does not store the image size: pass "
@@ -338,7 +339,7 @@ def asked_image_size(source: Source) -> object:
 
 
 def as_pair(size: object) -> tuple[int, int] | None:
-    """A size that a file or the user gives, one number for a square or two; None for anything else."""
+    """Return a size that a file or the user gives, one number for a square or two; None for anything else."""
     if isinstance(size, int):
         return size, size
     if isinstance(size, list | tuple) and len(size) == 2 and all(isinstance(n, int) for n in size):
@@ -349,7 +350,7 @@ def as_pair(size: object) -> tuple[int, int] | None:
 def image_size_of(
     source: Source, patch: tuple[int, int], *positions: int, described: Sequence[object] = (), stride: int = 1
 ) -> tuple[int, int]:
-    """The size of the images that a file was made for, from its number of positions of patches.
+    """Return the size of the images that a file was made for, from its number of positions of patches.
 
     What is stated comes first: `stored_image_size`, then what the file's description says (`described`),
     where it has as many patches. Of a file that says nothing the user's `image_size` is the size, if it has
@@ -398,7 +399,7 @@ def image_size_of(
 
 
 def flat_patch_size(source: Source, patch_dim: int, channels: int) -> tuple[int, int]:
-    """The sides of a flat patch of `patch_dim` numbers: a square, unless the user says otherwise."""
+    """Return the sides of a flat patch of `patch_dim` numbers: a square, unless the user says otherwise."""
     p, q = as_pair(source.specified.get("patch_size")) or (0, 0)
     if p * q * channels == patch_dim:
         return p, q
@@ -412,7 +413,7 @@ def flat_patch_size(source: Source, patch_dim: int, channels: int) -> tuple[int,
 
 
 def kernel_of(flat: Entry, channels: int, patch: tuple[int, int]) -> Entry:
-    """A projection of flat patches (row, column, channel) as a convolution."""
+    """Return a projection of flat patches (row, column, channel) as a convolution."""
 
     def read() -> Tensor:
         return rearrange(flat.read(), "D (p q C) -> D C p q", p=patch[0], q=patch[1])
@@ -421,7 +422,7 @@ def kernel_of(flat: Entry, channels: int, patch: tuple[int, int]) -> Entry:
 
 
 def grid_of(size: tuple[int, int], patch: tuple[int, int], stride: int) -> tuple[int, int]:
-    """The rows and columns of patches of an image; `stride` as in `image_size_of`."""
+    """Return the rows and columns of patches of an image; `stride` as in `image_size_of`."""
     rows, columns = (-(-side // stride) // (p // stride) for side, p in zip(size, patch, strict=True))
     return rows, columns
 
@@ -446,7 +447,7 @@ def tokens_and_positions(
     table_axes: int = 3,
     positioned: Collection[str] = POSITIONED,
 ) -> Row:
-    """The prefix tokens and the position table, where positions are learned.
+    """Return the prefix tokens and the position table, where positions are learned.
 
     Ours has a row for the class and the distillation token and none for registers. Where theirs has none for
     a token that ours has one for, the row is zero; where theirs has one for a register, it is added to the
@@ -465,7 +466,7 @@ def tokens_and_positions(
     our_rows = [0 if name == "registers" else n for name, n in counts.items()]
 
     def moved(values: list[Tensor], table: Tensor, old: list[int], new: list[int]) -> list[Tensor]:
-        """The tokens and the table, with the rows for each token that the other side has."""
+        """Return the tokens and the table, with the rows for each token that the other side has."""
         table = table.reshape(-1, width)
         *rows, patches = torch.split(table, [*old, len(table) - sum(old)])
         for i, count in enumerate(new):
@@ -497,14 +498,14 @@ def tokens_and_positions(
 def reading_as(
     family: str, source: Source, config: ViTConfig | BiTConfig, rows: list[Row], **fields: object
 ) -> Spec:
-    """A reading of a format that stores no preprocessing: `fields` are those of the family."""
+    """Return a reading of a format that stores no preprocessing: `fields` are those of the family."""
     return Spec(source, config, rows, assumed_preprocessing(source, config, family, **fields))
 
 
 def assumed_preprocessing(
     source: Source, config: ViTConfig | BiTConfig, family: str, **fields: Any
 ) -> Preprocessing:
-    """The preprocessing that a family of models is used with."""
+    """Return the preprocessing that a family of models is used with."""
     if config.channels != 3:
         fields |= dict.fromkeys(("mean", "std"), (0.5,) * config.channels)
     preprocessing = Preprocessing(size=config.image_size, channels=config.channels, **fields)

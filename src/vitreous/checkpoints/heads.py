@@ -50,8 +50,8 @@ NORMED = ("running_mean", "running_var", "num_batches_tracked", "weight", "bias"
 
 
 def with_head(converted: Spec) -> Spec:
-    """The converted of an encoder with the one linear layer beside it that fits as its head: under any name,
-    after a dropout, or after a norm. What is known not to be a head is left out.
+    """Return the specification of an encoder with the one linear layer beside it that fits as its head: under
+    any name, after a dropout, or after a norm. What is known not to be a head is left out.
 
     Other weights, which may be a head of another kind, stay among the tensors and are refused.
     """
@@ -86,7 +86,8 @@ def with_head(converted: Spec) -> Spec:
 
 
 def possible_heads(source: Source, unknown: Sequence[str], channels: int) -> dict[str, Entry]:
-    """The weights that are left over and may be a head: those that are known to be something else are not.
+    """Return the weights that are left over and may be a head: those that are known to be something else are
+    not.
 
     Args:
         unknown: of the encoder, and not read.
@@ -139,7 +140,7 @@ def possible_heads(source: Source, unknown: Sequence[str], channels: int) -> dic
 
 
 def part_of(name: str, inside: Sequence[str]) -> str:
-    """The part of the whole model that a weight outside of the encoder belongs to.
+    """Return the part of the whole model that a weight outside of the encoder belongs to.
 
     Args:
         inside: the names that lead to the encoder.
@@ -149,8 +150,8 @@ def part_of(name: str, inside: Sequence[str]) -> str:
 
 
 def headed(converted: Spec, rest: Mapping[str, Entry]) -> Spec | None:
-    """The converted with a head made of the weights `rest`; None where they are not one linear layer, perhaps
-    after a norm, whose input is what an encoder gives."""
+    """Return it with a head made of the weights `rest`; None where they are not one linear layer,
+    perhaps after a norm, whose input is what an encoder gives."""
     config, source = converted.config, converted.source
     assert isinstance(config, ViTConfig)
     matrices = [name for name, entry in rest.items() if len(entry.shape) == 2]

@@ -60,8 +60,8 @@ def open_module(module: nn.Module) -> File:
 
 
 def facts_of_module(module: Any) -> tuple[Documents, dict[str, object]]:
-    """What the attributes of a module tell, live or stored whole: a description as its codebase would write
-    it, and the fields of our configuration that no weight shows."""
+    """Return what the attributes of a module tell, live or stored whole: a description as its codebase would
+    write it, and the fields of our configuration that no weight shows."""
     cfg = getattr(module, "pretrained_cfg", None)
     blocks = getattr(module, "blocks", None)
     first = next(iter(blocks), None) if blocks is not None else None
@@ -80,7 +80,8 @@ def facts_of_module(module: Any) -> tuple[Documents, dict[str, object]]:
 
 
 def open_clip_config(tower: Any) -> dict[str, object]:
-    """The open_clip_config.json that describes the tower of a module of open_clip, or of OpenAI's code."""
+    """Return the open_clip_config.json that describes the tower of a module of open_clip, or of OpenAI's
+    code."""
     parts = [class_name(part).lower() for part in tower.transformer.modules()]
     acts = [name for name in parts if name in ACTIVATION_NAMES]
     width = tower.class_embedding.shape[0]
@@ -100,12 +101,12 @@ def open_clip_config(tower: Any) -> dict[str, object]:
 
 
 def class_name(module: object) -> str:
-    """The name of the class of a module, live or stored whole."""
+    """Return the name of the class of a module, live or stored whole."""
     return module.class_name if isinstance(module, StoredModule) else type(module).__name__
 
 
 def timm_config(module: Any, cfg: Mapping[str, object]) -> dict[str, object]:
-    """The config.json that timm would write, with the arguments that the module was made with."""
+    """Return the config.json that timm would write, with the arguments that the module was made with."""
     parts = [class_name(part).lower() for part in module.blocks.modules()]
     args: dict[str, object] = {
         "num_heads": next(attributes(module, HEADS), None),
@@ -130,7 +131,7 @@ ROPES = {"RotaryEmbeddingCat": "cat", "RotaryEmbeddingDinoV3": "dinov3", "Rotary
 
 
 def eva_arguments(module: Any) -> dict[str, object]:
-    """The arguments of timm's Eva that no weight shows; empty for its VisionTransformer."""
+    """Return the arguments of timm's Eva that no weight shows; empty for its VisionTransformer."""
     block = class_name(next(iter(module.blocks)))
     found: dict[str, object] = (
         {"use_post_norm": True} if block in ("ResPostBlock", "EvaBlockPostNorm") else {}
@@ -154,7 +155,7 @@ def eva_arguments(module: Any) -> dict[str, object]:
 
 
 def attributes(module: Any, names: tuple[str, ...]) -> Iterator[object]:
-    """The values of the first of `names` that each submodule has."""
+    """Yield the values of the first of `names` that each submodule has."""
     for each in module.modules():
         for name in names:
             if isinstance(value := getattr(each, name, None), int | tuple):
@@ -162,7 +163,7 @@ def attributes(module: Any, names: tuple[str, ...]) -> Iterator[object]:
 
 
 def norm_eps(module: Any) -> float | None:
-    """The eps of the first normalization that has one."""
+    """Return the eps of the first normalization that has one."""
     for each in module.modules():
         eps = getattr(each, "eps", None)
         if re.search("LayerNorm|RMSNorm", class_name(each), re.I) and isinstance(eps, float):
@@ -227,8 +228,8 @@ def check_outputs(module: nn.Module, model: nn.Module) -> None:
 
 
 def outputs_of_both(module: object, model: nn.Module, ours: Tensor, theirs: Tensor) -> Iterator[Compared]:
-    """Every output of a module, of which `theirs` is a weight, beside what could equal it of the model, of
-    which `ours` is one. Raises InputError: the module does not take images that the model takes."""
+    """Yield every output of a module, of which `theirs` is a weight, beside what could equal it of the model,
+    of which `ours` is one. Raises InputError: the module does not take images that the model takes."""
     rng = torch.Generator().manual_seed(0)
     if own := getattr(model, "outputs_beside", None):
         for one, other in own(module, ours, theirs, rng):
@@ -271,7 +272,7 @@ def outputs_of_both(module: object, model: nn.Module, ours: Tensor, theirs: Tens
 
 
 def their_outputs(module: Any, model: nn.Module, images: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """What a module makes of images, by its name: the fields of an output of transformers, or what the
+    """Yield what a module makes of images, by its name: the fields of an output of transformers, or what the
     methods of timm give."""
     options: dict[str, object] = {"output_hidden_states": True} if hasattr(module, "save_pretrained") else {}
     known = signature(module.forward).parameters
@@ -305,7 +306,7 @@ def their_outputs(module: Any, model: nn.Module, images: Tensor) -> Iterator[tup
 
 
 def tensors_in(name: str, output: object) -> Iterator[tuple[str, Tensor]]:
-    """The tensors of an output, by the names of its fields and their numbers."""
+    """Yield the tensors of an output, by the names of its fields and their numbers."""
     if isinstance(output, Tensor) and output.is_floating_point():
         yield name, output
     elif isinstance(output, Mapping):

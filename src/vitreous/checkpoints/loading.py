@@ -208,7 +208,7 @@ SETTINGS = ("args.yaml", "hparams.yaml")
 
 
 def settings_beside(folder: Path) -> dict[str, object]:
-    """What a training program has written of its settings beside its checkpoints."""
+    """Return what a training program has written of its settings beside its checkpoints."""
     for file in (each / name for each in (folder, folder.parent) for name in SETTINGS):
         if file.is_file() and is_installed("yaml"):
             import yaml
@@ -226,7 +226,7 @@ def settings_beside(folder: Path) -> dict[str, object]:
 
 
 def card_in(folder: Path) -> Documents:
-    """What the model card in a folder says of the license."""
+    """Return what the model card in a folder says of the license."""
     card = folder / CARD
     text = read_text(card, errors="replace") if card.is_file() else ""
     found = re.search(r"(?m)^license: *([\w.-]+) *$", text)
@@ -234,7 +234,7 @@ def card_in(folder: Path) -> Documents:
 
 
 def with_module(file: File) -> File:
-    """The file, with what the attributes of a module tell that was stored whole in it."""
+    """Return the file, with what the attributes of a module tell that was stored whole in it."""
     if file.module is None or CONFIG in file.documents:
         return file
     from vitreous.checkpoints.live import facts_of_module
@@ -244,7 +244,7 @@ def with_module(file: File) -> File:
 
 
 def described_like(file: File, like: str) -> File:
-    """A file of weights alone with the descriptions that `like` names."""
+    """Return a file of weights alone with the descriptions that `like` names."""
     codebase, _, name = like.partition(":")
     if codebase in DESCRIBED:
         documents: Documents = {CONFIG: imported(DESCRIBED[codebase])(name)}
@@ -265,7 +265,7 @@ DESCRIBED = {
 
 
 def build(spec: Spec, device: Device = None, dtype: Dtype = None) -> Any:
-    """The model of a specification, with its weights."""
+    """Return the model of a specification, with its weights."""
     where, config = spec.source.where, spec.config
     classes = getattr(config, "num_classes", None)
     depth, found = getattr(config, "depth", 0), spec.source.tensors
@@ -305,7 +305,7 @@ def build(spec: Spec, device: Device = None, dtype: Dtype = None) -> Any:
 
 
 def changed(config: Any, changes: Changes) -> Any:
-    """The configuration after its changes. Raises InputError: sizes that do not fit together."""
+    """Return the configuration after its changes. Raises InputError: sizes that do not fit together."""
     fields = {
         name: size for name, size in changes.sizes.items() if as_pair(size) != getattr(config, name, None)
     }
@@ -315,7 +315,7 @@ def changed(config: Any, changes: Changes) -> Any:
 
 
 def change(model: Any, spec: Spec) -> Any:
-    """The model with the image size, patch size and head that the user asked for."""
+    """Return the model with the image size, patch size and head that the user asked for."""
     config = changed(model.config, spec.changes) if isinstance(model, Model) else None
     if config is None or config is model.config:
         return model
@@ -329,7 +329,7 @@ def change(model: Any, spec: Spec) -> Any:
 
 
 def open_model(spec: str | Path, *, format: str | None = None, **overrides: Any) -> Model:
-    """The model that the command line's MODEL means: a run directory, a checkpoint in any format,
+    """Return the model that the command line's MODEL means: a run directory, a checkpoint in any format,
     `hf:org/name`, an `https:` address, `vitreous:small`, or a model name such as "ViT-B/16" (with fresh
     weights). Raises InputError: none of these; or what is there cannot be loaded."""
     text = str(spec)

@@ -59,7 +59,7 @@ def write_card(model: Model, folder: Path, format: Format, name: str, license: s
 
 
 def header(model: Model, license: str | None, library: str) -> Iterator[str]:
-    """The lines that the hub reads."""
+    """Yield the lines that the hub reads."""
     yield f"library_name: {library}"
     if license:
         yield f"license: {license}"
@@ -73,7 +73,7 @@ def header(model: Model, license: str | None, library: str) -> Iterator[str]:
 
 
 def origin_facts(origin: Origin | None) -> dict[str, str]:
-    """Rows of a card's table: where the weights come from, and what a reader had to assume of them."""
+    """Return rows of a card's table: where the weights come from, and what a reader had to assume of them."""
     if origin is None:
         return {}
     named = f", {origin.architecture}" if origin.architecture else ""

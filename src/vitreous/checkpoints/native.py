@@ -83,7 +83,7 @@ def read_native(source: Source) -> Spec:
 
 
 def is_native(path: str | Path) -> bool:
-    """Whether a run directory or a folder holds a model of the native format."""
+    """Return whether a run directory or a folder holds a model of the native format."""
     described = model_folder(Path(path)) / "config.json"
     return described.is_file() and read_json(described).get("format") == "vitreous"
 

@@ -55,7 +55,7 @@ def check_labels(model: Any) -> None:
 
 
 def description(model: Any) -> dict[str, object]:
-    """What `config.json` says."""
+    """Return what `config.json` says."""
     described: dict[str, object] = {
         "format": "vitreous",
         "kind": type(model).__name__,

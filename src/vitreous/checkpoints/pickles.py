@@ -119,7 +119,7 @@ class StoredArray:
                 self.shape, self.state = shape, state
 
     def read(self) -> torch.Tensor:
-        """Raises InputError: its bytes are not those of its shape, or not numbers."""
+        """Read it. Raises InputError: its bytes are not those of its shape, or not numbers."""
         try:
             _, shape, kind, fortran, content = self.state
             numbers = np.frombuffer(content, kind.dtype).reshape(shape, order="F" if fortran else "C")
@@ -148,12 +148,12 @@ class StoredModule:
         raise AttributeError(name)
 
     def __iter__(self) -> Iterator[StoredModule]:
-        """The modules in it."""
+        """Yield the modules in it."""
         inner = self.stored.state["_modules"]
         return (StoredModule(each) for each in inner.values() if is_module(each))
 
     def modules(self) -> Iterator[StoredModule]:
-        """The module itself and all in it, each once."""
+        """Yield the module itself and all in it, each once."""
         waiting, seen = [self.stored], set()
         while waiting:
             each = waiting.pop(0)
@@ -197,7 +197,7 @@ class ObjectReader(pickle._Unpickler):
 
 
 def made(kind: object, args: Any) -> object:
-    """What is kept of a call."""
+    """Return what is kept of a call."""
     match kind, args:
         case "torch._utils._rebuild_tensor" | "torch._utils._rebuild_tensor_v2", _:
             return StoredTensor(*args)
@@ -243,13 +243,13 @@ def made(kind: object, args: Any) -> object:
 
 
 def is_module(value: object) -> TypeGuard[Object]:
-    """Whether it is a module of PyTorch, stored whole."""
+    """Return whether it is a module of PyTorch, stored whole."""
     return isinstance(value, Object) and isinstance(value.state, dict) and "_modules" in value.state
 
 
 def module_tensors(module: Object, seen: set[int], prefix: str = "") -> Iterator[tuple[str, ShapedTensor]]:
-    """The parameters and buffers of a module of PyTorch that was stored whole, by their names; what is shared
-    has its first name."""
+    """Yield the parameters and buffers of a module of PyTorch that was stored whole, by their names; what is
+    shared has its first name."""
     state = module.state
     seen.add(id(module))
     hidden = state.get("_non_persistent_buffers_set") or ()
@@ -263,15 +263,16 @@ def module_tensors(module: Object, seen: set[int], prefix: str = "") -> Iterator
 
 
 def found_state_dicts(value: object) -> dict[str, dict[str, ShapedTensor]]:
-    """The mappings from names to tensors in what was loaded, by the keys that lead to each, joined by dots:
-    those that have a matrix, or else any."""
+    """Return the mappings from names to tensors in what was loaded, by the keys that lead to each, joined by
+    dots: those that have a matrix, or else any."""
     return dict(state_dicts(value, 2)) or dict(state_dicts(value, 0))
 
 
 def state_dicts(
     value: object, axes: int, path: tuple[str, ...] = (), seen: set[int] | None = None
 ) -> Iterator[tuple[str, dict[str, ShapedTensor]]]:
-    """Every mapping from names to tensors, one of which has as many `axes`, with the keys that lead to it."""
+    """Yield every mapping from names to tensors, one of which has as many `axes`, with the keys that lead to
+    it."""
     seen = set() if seen is None else seen
     if len(path) > DEEPEST or id(value) in seen:
         return
@@ -293,7 +294,8 @@ def state_dicts(
 
 
 def stored_module(value: object, depth: int = 3) -> StoredModule | None:
-    """The first module of PyTorch that was stored whole in what was loaded; None where there is none."""
+    """Return the first module of PyTorch that was stored whole in what was loaded; None where there is
+    none."""
     if is_module(value):
         return StoredModule(value)
     for each in value.values() if isinstance(value, Mapping) and depth else ():
@@ -303,7 +305,7 @@ def stored_module(value: object, depth: int = 3) -> StoredModule | None:
 
 
 def kinds_in(value: object, skip: re.Pattern[str] | None = None) -> Iterator[str]:
-    """The names of the classes in what was loaded, but those of containers.
+    """Yield the names of the classes in what was loaded, but those of containers.
 
     Args:
         skip: names of what is not looked into.

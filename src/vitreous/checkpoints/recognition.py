@@ -47,7 +47,8 @@ class Found(NamedTuple):
         return ".".join(filter(None, (self.key, self.prefix)))
 
     def read(self, given: Mapping[str, Any]) -> Spec:
-        """The specification of the model, and what is to be changed of it. Nothing changes it afterwards.
+        """Return the specification of the model, and what is to be changed of it. Nothing changes it
+        afterwards.
 
         Args:
             given: by the user: answers to what the file leaves open, and changes. An image size is both.
@@ -75,7 +76,7 @@ class Found(NamedTuple):
         )
 
     def changes(self, spec: Spec, given: Mapping[str, Any]) -> Changes:
-        """What is to be changed after it was read."""
+        """Return what is to be changed after it was read."""
         sizes = {name: given[name] for name in ("image_size", "patch_size") if given.get(name) is not None}
         if spec.used_size:
             sizes.setdefault("image_size", spec.used_size)
@@ -89,7 +90,7 @@ class Found(NamedTuple):
         return Changes(sizes, positions, patches, given.get("num_classes", ""))
 
     def origin(self, spec: Spec, interpolation: str) -> Origin:
-        """Where the weights come from, and what had to be assumed of them."""
+        """Return where the weights come from, and what had to be assumed of them."""
         described = self.file.description
         cfg, card = described.get("pretrained_cfg"), self.file.documents.get(CARD, {})
         named = described.get("architecture", described.get("architectures"))
@@ -107,8 +108,8 @@ class Found(NamedTuple):
 
 
 def recognize(file: File, format: str | None = None, key: str | None = None) -> Found:
-    """The format of a checkpoint, and its weights without the names that training code puts before them, with
-    what the file says of them.
+    """Return the format of a checkpoint, and its weights without the names that training code puts before
+    them, with what the file says of them.
 
     Args:
         format: of the checkpoint; None detects it.
@@ -158,8 +159,8 @@ TRAINING = re.compile("opt|sched|scaler|loss|state|criterion|callback|param_grou
 
 
 def with_layers_of_other_parts(file: File, chosen: Found, models: Collection[str]) -> Source:
-    """The weights of a model, with the single layers that its file holds beside it, which may be its head,
-    among what is left out. models: the parts that are models themselves."""
+    """Return the weights of a model, with the single layers that its file holds beside it, which may be its
+    head, among what is left out. models: the parts that are models themselves."""
     own = chosen.source.tensors
     widths = {shape[0] for shape in map(own.shape, own) if len(shape) == 1}
     beside: dict[str, Entry] = {}
@@ -172,12 +173,12 @@ def with_layers_of_other_parts(file: File, chosen: Found, models: Collection[str
 
 
 def all_names(file: File) -> list[str]:
-    """The names of all weights in a file, part by part."""
+    """Return the names of all weights in a file, part by part."""
     return list(chain.from_iterable(file.parts.values()))
 
 
 def parts_of(file: File, key: str | None) -> Iterator[tuple[str, Source]]:
-    """The state dicts that may be meant, with their keys. Raises InputError: there is none at `key`."""
+    """Yield the state dicts that may be meant, with their keys. Raises InputError: there is none at `key`."""
     if key is None or key in file.parts:
         for name in file.parts if key is None else [key]:
             yield name, file.source(name)
@@ -195,7 +196,7 @@ def parts_of(file: File, key: str | None) -> Iterator[tuple[str, Source]]:
 
 
 def recognized(file: File, key: str, source: Source, format: str | None) -> Iterator[Found]:
-    """The format that recognizes a state dict as it is; otherwise every prefix below which one does.
+    """Yield the format that recognizes a state dict as it is; otherwise every prefix below which one does.
 
     Add-ons are asked, and imported, where no format of images recognizes it as it is, and before prefixes:
     the weights of a model that has a ViT inside are also those of a ViT.
@@ -231,7 +232,7 @@ WRAPPERS = re.compile(r"(?<![\w])_(fsdp_wrapped_module|checkpoint_wrapped_module
 
 
 def without_decoder(source: Source) -> Source:
-    """A masked autoencoder without its decoder, whose mask token is not DINOv2's."""
+    """Return a masked autoencoder without its decoder, whose mask token is not DINOv2's."""
     last = "decoder_embed.weight"
     own: list[str] = []
     for name in source.tensors:
@@ -249,8 +250,8 @@ SELF_DISTILLATION = re.compile(
 
 
 def most_probable(file: File, found: Sequence[Found]) -> Found:
-    """The one to take. Raises InputError: several are as likely, or nothing tells whether a teacher is the
-    average of its student."""
+    """Return the one to take. Raises InputError: several are as likely, or nothing tells whether a teacher is
+    the average of its student."""
     best = min(each.likelihood for each in found)
     chosen, *others = [each for each in found if each.likelihood == best]
     named = [each.name for each in found]
@@ -278,7 +279,7 @@ LAYER = re.compile(r"(?:^|\.)(?:blocks|layers|layer|resblocks)\.(\d+)\.")
 
 
 def unrecognized(file: File) -> str:
-    """What a checkpoint is that no format recognizes, as the rest of a sentence."""
+    """Return what a checkpoint is that no format recognizes, as the rest of a sentence."""
     names = all_names(file)
     if names and all(name.isdigit() for name in names):
         return "it holds a list of tensors, which have no names: save model.state_dict()"

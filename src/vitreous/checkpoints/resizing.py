@@ -38,14 +38,15 @@ BIAS_TABLE = re.compile(r"attention\.position\.table$")
 def interpolate_as_dinov2(
     grid: Float[Tensor, "B D h w"], size: tuple[int, int]
 ) -> Float[Tensor, "B D H2 W2"]:
-    """Meta's code asks for a scale that is 0.1 cells too large, which moves the sample points a little."""
+    """Resample as Meta's code, with a scale that is 0.1 cells too large and moves the sample points a
+    little."""
     scale = tuple((new + 0.1) / old for new, old in zip(size, grid.shape[-2:], strict=True))
     return F.interpolate(grid, scale_factor=scale, mode="bicubic", align_corners=False)
 
 
 def interpolate_as_beit(grid: Float[Tensor, "B D h w"], size: tuple[int, int]) -> Float[Tensor, "B D H2 W2"]:
-    """Tables of relative positions as unilm's BEiT resamples them, linearly as timm does: the old offsets lie
-    at distances from the center that grow geometrically until they span the new ones."""
+    """Return tables of relative positions as unilm's BEiT resamples them, linearly as timm does: the old
+    offsets lie at distances from the center that grow geometrically until they span the new ones."""
     height, width = grid.shape[-2:]
     rows = torch.from_numpy(beit_matrix(height, size[0])).to(grid)
     columns = torch.from_numpy(beit_matrix(width, size[1])).to(grid)
@@ -53,7 +54,8 @@ def interpolate_as_beit(grid: Float[Tensor, "B D h w"], size: tuple[int, int]) -
 
 
 def beit_matrix(old: int, new: int) -> np.ndarray:
-    """(new, old): what each of the `old` offsets of one axis, -n ... n, gives to each of the `new` ones."""
+    """Return (new, old): what each of the `old` offsets of one axis, -n ... n, gives to each of the `new`
+    ones."""
     low, high = 1.01, 1.5
     while high - low > 1e-6:  # timm's `resize_rel_pos_bias_table`
         ratio = (low + high) / 2
@@ -65,7 +67,7 @@ def beit_matrix(old: int, new: int) -> np.ndarray:
 
 
 def of_a_square(interpolate: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Resampled for a square of the longer side, whose upper left part is taken: NaFlexViT keeps the
+    """Resample for a square of the longer side, whose upper left part is taken: NaFlexViT keeps the
     aspect ratio of its positions so."""
 
     def resample(grid: Float[Tensor, "B D h w"], size: tuple[int, int]) -> Float[Tensor, "B D H2 W2"]:
@@ -106,7 +108,7 @@ def resize(
     patch_size: Size | None = None,
     interpolation: str = "timm",
 ) -> Resized:
-    """The same model for images of another size, or cut into other patches.
+    """Return the same model for images of another size, or cut into other patches.
 
     Weights that do not change are shared with `model`. The class token's position and the registers stay.
 
@@ -133,7 +135,7 @@ def resize(
 
 
 def resized(model: Resized, sizes: Mapping[str, Size], *, positions: str, patches: str) -> Resized:
-    """The same model with other sizes. Raises InputError: as `resize`.
+    """Return the same model with other sizes. Raises InputError: as `resize`.
 
     Args:
         positions, patches: how each is resampled.
@@ -159,8 +161,8 @@ def check_interpolation(name: str) -> None:
 
 
 def with_head(model: Model, num_classes: int | None) -> Model:
-    """The same body under a new head of zeros for `num_classes` classes, as the paper fine-tunes (section
-    3.2); None for no head."""
+    """Return the same body under a new head of zeros for `num_classes` classes, as the paper fine-tunes
+    (section 3.2); None for no head."""
     if isinstance(model, WithEncoder):
         raise InputError(
             f"the classes of a {type(model).__name__} cannot be changed: train it again, on other data, with "
@@ -225,7 +227,7 @@ BESIDE_BIASES = {"beit": "timm", "timm-npz": "huggingface"}
 def resize_table(
     table: Float[Tensor, "rows D"], old: tuple[int, int], new: tuple[int, int], interpolation: str
 ) -> Float[Tensor, "rows2 D"]:
-    """A position table for the grid `new`; the rows before the patches are kept as they are."""
+    """Return a position table for the grid `new`; the rows before the patches are kept as they are."""
     patches = old[0] * old[1]
     extra, rows = table[: len(table) - patches], table[len(table) - patches :]
     grid = rearrange(rows, "(h w) D -> 1 D h w", h=old[0])
@@ -236,8 +238,8 @@ def resize_table(
 def resize_bias(
     table: Float[Tensor, "rows K"], old: tuple[int, int], new: tuple[int, int], interpolation: str
 ) -> Float[Tensor, "rows2 K"]:
-    """A table of relative position biases for the spans `new` of offsets; the rows after them, for prefix
-    tokens, are kept as they are."""
+    """Return a table of relative position biases for the spans `new` of offsets; the rows after them, for
+    prefix tokens, are kept as they are."""
     count = old[0] * old[1]
     extra = table[count:]
     moved = torch.cat([extra, table[:count]])
@@ -246,7 +248,7 @@ def resize_bias(
 
 
 def resized_patches(model: ViT | WithEncoder, config: ViTConfig, interpolation: str) -> dict[str, Tensor]:
-    """The patch projection for the patch size of `config`, by name."""
+    """Return the patch projection for the patch size of `config`, by name."""
     if config.patch_size == model.config.patch_size:
         return {}
     stem = config.stem
@@ -270,8 +272,8 @@ def resized_patches(model: ViT | WithEncoder, config: ViTConfig, interpolation: 
 def resize_patch(
     kernel: Float[Tensor, "D C p q"], size: tuple[int, int], interpolation: str = "flexivit"
 ) -> Float[Tensor, "D C r s"]:
-    """PI-resize: the kernel whose product with a resized patch is nearest to that of the old kernel with the
-    old patch (FlexiViT, Eq. 4): pinv(B^T) w, where B resizes a flat patch.
+    """Return the PI-resized kernel, whose product with a resized patch is nearest to that of the old kernel
+    with the old patch (FlexiViT, Eq. 4): pinv(B^T) w, where B resizes a flat patch.
 
     Args:
         interpolation: how B resizes: "flexivit" bilinearly, "timm" bicubically with antialiasing.

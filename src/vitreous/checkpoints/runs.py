@@ -145,6 +145,6 @@ def check_finished(path: Path) -> None:
 
 
 def saved_steps(folder: Path) -> list[int]:
-    """The steps of the states in a run's checkpoints/ that were written to the end, rising."""
+    """Return the steps of the states in a run's checkpoints/ that were written to the end, rising."""
     names = [path.stem.removeprefix("step-") for path in folder.glob("step-*.json")]
     return sorted(int(name) for name in names if name.isdecimal())

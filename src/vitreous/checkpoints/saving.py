@@ -120,9 +120,9 @@ def save(
 
 @contextmanager
 def replacing(path: Path, *, new: bool = False) -> Iterator[Path]:
-    """A name to write a file or a folder to, which then becomes `path`; a folder that exists gets the files
-    one by one. Raises InputError: nothing can be written there, or with `new` something is there; nothing is
-    left then."""
+    """Yield a name to write a file or a folder to, which then becomes `path`; a folder that exists gets the
+    files one by one. Raises InputError: nothing can be written there, or with `new` something is there;
+    nothing is left then."""
     path = Path(os.path.realpath(path))
     with writing_to(path, "make room, or choose another path"), unfinished(path, path.suffix) as beside:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -141,7 +141,7 @@ def replacing(path: Path, *, new: bool = False) -> Iterator[Path]:
 
 
 def on_cpu(model: Model) -> Model:
-    """The model itself, or a float32 copy on the CPU where it is elsewhere or in another precision."""
+    """Return the model itself, or a float32 copy on the CPU where it is elsewhere or in another precision."""
     weights = stored(model)
     if all(w.device.type == "cpu" and w.dtype == torch.float32 for w in weights.values()):
         return model
@@ -151,7 +151,7 @@ def on_cpu(model: Model) -> Model:
 
 
 def answers_for(model: Model, unsaid: Sequence[str]) -> dict[str, object]:
-    """What a reader of the file must be given, from the model."""
+    """Return what a reader of the file must be given, from the model."""
     if isinstance(model, BiT):
         return {"image_size": model.config.image_size}
     answers = {field: getattr(model.config, field) for field in unsaid}
@@ -160,8 +160,8 @@ def answers_for(model: Model, unsaid: Sequence[str]) -> dict[str, object]:
 
 @torch.no_grad()
 def read_back(model: Model, path: Path, format: str, answers: dict[str, object]) -> float:
-    """The largest difference between `model` and what is read back from `path`. Raises InputError: it is
-    above the tolerance."""
+    """Return the largest difference between `model` and what is read back from `path`. Raises InputError: it
+    is above the tolerance."""
     training = model.training
     with no_warnings():  # nothing is assumed here: the model that was written is known
         again = load_image_model(path, format=format, **answers)
@@ -179,7 +179,7 @@ def read_back(model: Model, path: Path, format: str, answers: dict[str, object])
 
 @contextmanager
 def no_warnings() -> Iterator[None]:
-    """Without what reading a checkpoint says."""
+    """Silence what reading a checkpoint says."""
     logger = logging.getLogger("vitreous.checkpoints")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -190,7 +190,7 @@ def no_warnings() -> Iterator[None]:
 
 
 def check_equal(ours: Sequence[Tensor], theirs: Sequence[Tensor], format: str) -> float:
-    """The largest difference between outputs of what was written and of what was read back. Raises
+    """Return the largest difference between outputs of what was written and of what was read back. Raises
     InputError: it is above the tolerance."""
     difference, scale = largest_difference(ours, theirs)
     tolerance = TOLERANCE * scale
@@ -203,8 +203,8 @@ def check_equal(ours: Sequence[Tensor], theirs: Sequence[Tensor], format: str) -
 
 
 def largest_difference(ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> tuple[float, float]:
-    """The largest difference between outputs, infinite where one alone is NaN or infinite; and the largest
-    finite number of ours, or 1."""
+    """Return the largest difference between outputs, infinite where one alone is NaN or infinite; and the
+    largest finite number of ours, or 1."""
     difference, scale = 0.0, 1.0
     for one, other in zip(ours, theirs, strict=True):
         same = (one == other) | (one.isnan() & other.isnan())

@@ -38,35 +38,35 @@ class Source:
         return {**self.facts.fields, **self.answers}
 
     def stating(self, fields: Mapping[str, object]) -> Source:
-        """The same, of whose codebase these fields of our configuration are known, where nothing else says
-        them."""
+        """Return the same, of whose codebase these fields of our configuration are known, where nothing else
+        says them."""
         return replace(self, facts=replace(self.facts, fields={**fields, **self.facts.fields}))
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """The shape of a tensor. Raises InputError: there is no tensor of this name."""
+        """Return the shape of a tensor. Raises InputError: there is no tensor of this name."""
         if name not in self.tensors:
             raise InputError(f"{self.where}: missing weights: {name}")
         return self.tensors.shape(name)
 
     def size(self, name: str, axis: int, *, ndim: int) -> int:
-        """The length of one axis of a tensor that must have `ndim` of them."""
+        """Return the length of one axis of a tensor that must have `ndim` of them."""
         shape = self.shape(name)
         if len(shape) != ndim or 0 in shape:
             raise InputError(f"{self.where}: {name} has shape {shape}, but should have {ndim} axes")
         return shape[axis]
 
     def size_if_there(self, name: str, axis: int, *, ndim: int) -> int | None:
-        """The same; None where there is no such tensor."""
+        """Return the same; None where there is no such tensor."""
         return self.size(name, axis, ndim=ndim) if name in self.tensors else None
 
     def positions(self, name: str) -> int:
-        """The rows of a position table (n, D) or (1, n, D); 0 for another shape."""
+        """Return the rows of a position table (n, D) or (1, n, D); 0 for another shape."""
         shape = self.shape(name)
         return shape[-2] if len(shape) in (2, 3) else 0
 
     def count(self, name: str, *stage: int, first: int = 0) -> int:
-        """How many layers, or units of a stage, there are: `name` with their number in the last braces.
-        Raises InputError: there is not one."""
+        """Return how many layers, or units of a stage, there are: `name` with their number in the last
+        braces. Raises InputError: there is not one."""
         number = first
         while name.format(*stage, number) in self.tensors:
             number += 1
@@ -81,29 +81,29 @@ class Source:
         return number - first
 
     def units(self, name: str, first: int) -> tuple[int, ...]:
-        """How many units each stage of a ResNet has: `name` with the numbers of stage and unit, which count
-        from `first`."""
+        """Return how many units each stage of a ResNet has: `name` with the numbers of stage and unit, which
+        count from `first`."""
         layers: list[int] = []
         while name.format(stage := first + len(layers), first) in self.tensors:
             layers.append(self.count(name, stage, first=first))
         return tuple(layers)
 
     def prefix(self, what: str, prefixes: Iterable[str], *names: str) -> str:
-        """The first of `prefixes` that is before one of `names` in this file. Raises InputError: none is, so
-        the file is not `what` it should be."""
+        """Return the first of `prefixes` that is before one of `names` in this file. Raises InputError: none
+        is, so the file is not `what` it should be."""
         for prefix in prefixes:
             if any(prefix + name in self.tensors for name in names):
                 return prefix
         raise InputError(f"{self.where} is not {what}: it has no {' or '.join(names)}")
 
     def renamed(self, rename: Callable[[str], str | None]) -> Source:
-        """The same tensors under other names; those whose new name is None are left out."""
+        """Return the same tensors under other names; those whose new name is None are left out."""
         named = ((rename(name), entry) for name, entry in self.tensors.entries.items())
         return replace(self, tensors=Tensors({name: entry for name, entry in named if name is not None}))
 
     def under(self, names: Mapping[str, str]) -> Source:
-        """The same tensors under the names of another codebase: each regular expression is replaced, in this
-        order."""
+        """Return the same tensors under the names of another codebase: each regular expression is replaced,
+        in this order."""
 
         def rename(name: str) -> str:
             for theirs, ours in names.items():
@@ -113,14 +113,14 @@ class Source:
         return self.renamed(rename)
 
     def without(self, names: Iterable[str]) -> Source:
-        """The same, but for tensors that belong to something else."""
+        """Return the same, but for tensors that belong to something else."""
         out = set(names)
         left = {name: entry for name, entry in self.tensors.entries.items() if name in out}
         rest = self.renamed(lambda name: None if name in out else name)
         return replace(rest, left_out={**self.left_out, **left})
 
     def below(self, prefix: str, *kept: str) -> Source:
-        """The tensors whose names begin with `prefix`, without it, and those whose names begin with one of
-        `kept`; others are left out."""
+        """Return the tensors whose names begin with `prefix`, without it, and those whose names begin with
+        one of `kept`; others are left out."""
         within = self.without(name for name in self.tensors if not name.startswith((prefix, *kept)))
         return replace(within.renamed(lambda name: name.removeprefix(prefix)), inside=self.inside + prefix)

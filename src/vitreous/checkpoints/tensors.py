@@ -80,8 +80,9 @@ class Tensors:
 
 
 def read_safetensors(path: Path) -> Tensors:
-    """The tensors of a .safetensors file: eight bytes for the header's length, the header (JSON), the data.
-    Raises InputError: the file is cut, its header is damaged, or a tensor does not lie inside the file."""
+    """Return the tensors of a .safetensors file: eight bytes for the header's length, the header (JSON), the
+    data. Raises InputError: the file is cut, its header is damaged, or a tensor does not lie inside the
+    file."""
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
@@ -110,7 +111,7 @@ def read_safetensors(path: Path) -> Tensors:
 
 
 def stored_checksums(metadata: Mapping[str, str]) -> dict[str, int]:
-    """The checksums that `write_safetensors` stores; none of a file by others."""
+    """Return the checksums that `write_safetensors` stores; none of a file by others."""
     try:
         found = json.loads(metadata[CHECKSUMS])
     except (KeyError, TypeError, ValueError, RecursionError):
@@ -129,8 +130,8 @@ def check_apart(path: Path, places: Mapping[str, Sequence[int]]) -> None:
 
 
 def header_entry(path: Path, name: str, fields: Any, start: int, size: int, checksum: int | None) -> Entry:
-    """One tensor of a safetensors header, checked against the file's size; its bytes are compared with the
-    checksum, if there is one, when they are read."""
+    """Return one tensor of a safetensors header, checked against the file's size; its bytes are compared with
+    the checksum, if there is one, when they are read."""
     try:
         dtype, shape = SAFETENSORS_TYPES[fields["dtype"]], tuple(fields["shape"])
         begin, end = fields["data_offsets"]
@@ -157,20 +158,20 @@ def header_entry(path: Path, name: str, fields: Any, start: int, size: int, chec
 
 
 def crc32(tensor: Tensor, before: bytes = b"") -> int:
-    """The CRC-32 of a tensor's bytes, which follow those `before`."""
+    """Return the CRC-32 of a tensor's bytes, which follow those `before`."""
     flat = tensor.detach().cpu().contiguous().view(-1)
     return zlib.crc32(flat.view(torch.uint8).numpy().data if flat.numel() else b"", zlib.crc32(before))
 
 
 def read_block(path: Path, offset: int, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
-    """A tensor whose bytes lie in a file from `offset` on."""
+    """Return a tensor whose bytes lie in a file from `offset` on."""
     with path.open("rb") as file:
         file.seek(offset)
         return read_stream(file, dtype, shape, where=path)
 
 
 def read_stream(file: BufferedIOBase, dtype: torch.dtype, shape: tuple[int, ...], *, where: Path) -> Tensor:
-    """A tensor from the next bytes of `file`, written straight to where it will stay."""
+    """Return a tensor from the next bytes of `file`, written straight to where it will stay."""
     tensor = torch.empty(shape, dtype=dtype)
     if not tensor.numel():
         return tensor
@@ -203,7 +204,7 @@ UNFOLDED = 3  # ... and how many times its own size beyond that
 
 
 def is_npz(path: Path) -> bool:
-    """Whether a zip archive holds NumPy arrays (and not a PyTorch pickle)."""
+    """Return whether a zip archive holds NumPy arrays (and not a PyTorch pickle)."""
     with path.open("rb") as file:
         local_header = file.read(30)
         name = file.read(int.from_bytes(local_header[26:28], "little"))
@@ -211,8 +212,8 @@ def is_npz(path: Path) -> bool:
 
 
 def read_npz(path: Path) -> Tensors:
-    """The arrays of an .npz file by name, each read when it is asked for. Raises InputError: the archive is
-    damaged, holds Python objects, or unfolds into more than can be meant."""
+    """Return the arrays of an .npz file by name, each read when it is asked for. Raises InputError: the
+    archive is damaged, holds Python objects, or unfolds into more than can be meant."""
     try:
         with zipfile.ZipFile(path) as archive:
             members = [info for info in archive.infolist() if info.filename.endswith(".npy")]
@@ -231,8 +232,8 @@ def read_npz(path: Path) -> Tensors:
 
 
 def flat_name(file: str) -> str:
-    """The name of an array, as flax flattens a tree: also of one that was saved by the keys of a leaf as JAX
-    writes them (`['params']['head']['kernel'].value`), or with dots between them."""
+    """Return the name of an array, as flax flattens a tree: also of one that was saved by the keys of a leaf
+    as JAX writes them (`['params']['head']['kernel'].value`), or with dots between them."""
     name = file.removesuffix(".npy").removesuffix(".value")
     if keys := re.findall(r"\['?(\w+)'?\]", name):
         return "/".join(keys)
@@ -241,7 +242,8 @@ def flat_name(file: str) -> str:
 
 
 def member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Entry:
-    """One array: its type and shape are read and compared with its size; the numbers are left for later."""
+    """Return one array: its type and shape are read and compared with its size; the numbers are left for
+    later."""
     name = info.filename.removesuffix(".npy")
     with archive.open(info) as stream:
         dtype, shape, start, columns_first = array_header(stream, f"{path}: {name!r}")
@@ -257,7 +259,7 @@ def member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Entry
 
 
 def entry(path: Path, info: zipfile.ZipInfo, dtype: torch.dtype, shape: tuple[int, ...], start: int) -> Entry:
-    """The array whose numbers begin `start` bytes into a member of the archive."""
+    """Return the array whose numbers begin `start` bytes into a member of the archive."""
     if info.compress_type == zipfile.ZIP_STORED:
         begin = data_offset(path, info)
         read_here = mapped if prod(shape) * dtype.itemsize >= LARGE else read_block
@@ -285,9 +287,9 @@ def entry(path: Path, info: zipfile.ZipInfo, dtype: torch.dtype, shape: tuple[in
 
 
 def mapped(path: Path, offset: int, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
-    """A tensor that lies in the file, as a private copy on write: its pages are read when they are first
-    used, and what is copied in any case (a matrix of Google's, transposed) is not copied twice. A file that
-    is replaced by another, as `save` does it, stays what it was."""
+    """Return a tensor that lies in the file, as a private copy on write: its pages are read when they are
+    first used, and what is copied in any case (a matrix of Google's, transposed) is not copied twice. A file
+    that is replaced by another, as `save` does it, stays what it was."""
     count = prod(shape)
     first = offset - offset % mmap.ALLOCATIONGRANULARITY
     length = offset - first + count * dtype.itemsize
@@ -299,7 +301,7 @@ def mapped(path: Path, offset: int, dtype: torch.dtype, shape: tuple[int, ...]) 
 
 
 def data_offset(path: Path, info: zipfile.ZipInfo) -> int:
-    """Where a stored member's bytes begin: after its local header, which has its own length in it."""
+    """Return where a stored member's bytes begin: after its local header, which has its own length in it."""
     with path.open("rb") as file:
         file.seek(info.header_offset)
         header = file.read(30)
@@ -310,7 +312,8 @@ def data_offset(path: Path, info: zipfile.ZipInfo) -> int:
 def array_header(
     stream: BufferedIOBase | IO[bytes], what: str
 ) -> tuple[torch.dtype, tuple[int, ...], int, bool]:
-    """Type, shape, length of the header of one .npy, and whether its numbers are in Fortran's order."""
+    """Return type, shape, length of the header of one .npy, and whether its numbers are in Fortran's
+    order."""
     header = np.lib.format
     try:
         first = header.read_magic(stream) == (1, 0)
@@ -326,7 +329,7 @@ def array_header(
 
 
 def write_npz(tensors: Mapping[str, Tensor], path: Path) -> None:
-    """An uncompressed .npz, as Google's own."""
+    """Write an uncompressed .npz, as Google's own."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
         for name, tensor in tensors.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as stream:

@@ -54,8 +54,8 @@ class Contents(NamedTuple):
 
 
 def read_torch(path: Path) -> Contents:
-    """The state dicts in a PyTorch file, by the keys that lead to each, joined by dots, and what its training
-    program saved beside them. Raises InputError: it is damaged, or holds none."""
+    """Return the state dicts in a PyTorch file, by the keys that lead to each, joined by dots, and what its
+    training program saved beside them. Raises InputError: it is damaged, or holds none."""
     try:
         with path.open("rb") as file:
             zipped = file.read(2) == b"PK"
@@ -85,8 +85,8 @@ def check_pickles(path: Path) -> None:
 
 
 def open_archive(path: Path) -> tuple[object, Place]:
-    """The objects in a zip archive of PyTorch, or of TorchScript without its code; and where its tensors are.
-    Raises InputError: an archive of another kind."""
+    """Return the objects in a zip archive of PyTorch, or of TorchScript without its code; and where its
+    tensors are. Raises InputError: an archive of another kind."""
     with zipfile.ZipFile(path) as archive:
         names = archive.namelist()
         found = [name for name in names if name.endswith("data.pkl") and name.count("/") <= 1]
@@ -120,8 +120,8 @@ def open_archive(path: Path) -> tuple[object, Place]:
 
 
 def open_legacy(path: Path) -> tuple[object, Place]:
-    """The objects in a file of PyTorch before 1.6, and where its tensors are. Raises InputError: a pickle of
-    something else."""
+    """Return the objects in a file of PyTorch before 1.6, and where its tensors are. Raises InputError: a
+    pickle of something else."""
     storages: dict[str, tuple[torch.dtype, int]] = {}
     places: dict[str, int] = {}
     size = path.stat().st_size
@@ -164,8 +164,8 @@ def open_legacy(path: Path) -> tuple[object, Place]:
 
 
 def parts_of(path: Path, loaded: object, place: Place) -> Parts:
-    """The state dicts in what was loaded. Raises InputError: there is none, or a tensor whose numbers are not
-    all in the file."""
+    """Return the state dicts in what was loaded. Raises InputError: there is none, or a tensor whose numbers
+    are not all in the file."""
     parts: Parts = {}
     if kind := what_is_this(FileEvidence(classes=list(kinds_in(loaded, skip=OPTIMIZER)))):
         raise InputError(f"{path} is {kind}")
@@ -195,15 +195,15 @@ OPTIMIZER = re.compile("optim|sched|scaler|callback|loops", re.IGNORECASE)
 
 
 def not_plain(tensor: object) -> str:
-    """What a tensor is that cannot be read, as the rest of a sentence."""
+    """Return what a tensor is that cannot be read, as the rest of a sentence."""
     if isinstance(tensor, StoredTensor) and 0 in tensor.stride and 0 not in tensor.shape:
         return "not a plain tensor but a view that repeats its numbers (expand): save it with .contiguous()"
     return "not a plain tensor with all of its numbers in the file"
 
 
 def documents_of(loaded: object) -> Documents:
-    """What is said beside state dicts, and by the configuration of a model of transformers that was stored
-    whole."""
+    """Return what is said beside state dicts, and by the configuration of a model of transformers that was
+    stored whole."""
     documents: dict[str, Mapping[str, object]] = {}
     if isinstance(loaded, Mapping):
         documents[TRAINING] = {
@@ -217,7 +217,7 @@ def documents_of(loaded: object) -> Documents:
 
 
 def plain(state: Mapping[str, object]) -> dict[str, object]:
-    """The attributes of a configuration that was stored whole, and of those in it."""
+    """Return the attributes of a configuration that was stored whole, and of those in it."""
     found: dict[str, object] = {}
     for name, value in state.items():
         if isinstance(value, Object) and isinstance(value.state, dict):
@@ -230,13 +230,13 @@ MOST_KEYS = 12
 
 
 def held_kinds(loaded: object) -> str:
-    """What classes of Python objects were loaded, as the end of a sentence."""
+    """Return what classes of Python objects were loaded, as the end of a sentence."""
     kinds = list(dict.fromkeys(kinds_in(loaded)))
     return f"; it holds Python objects of {', '.join(kinds[:MOST_KEYS])}" if kinds else ""
 
 
 def fits(tensor: object) -> TypeGuard[StoredTensor]:
-    """Whether a tensor lies within its storage, and is not larger."""
+    """Return whether a tensor lies within its storage, and is not larger."""
     if not isinstance(tensor, StoredTensor):
         return False
     dtype, length = tensor.storage[1], tensor.storage[4]
@@ -251,8 +251,8 @@ def fits(tensor: object) -> TypeGuard[StoredTensor]:
 def script_tensors(
     part: object, names: tuple[str, ...], seen: set[int]
 ) -> Iterator[tuple[str, StoredTensor]]:
-    """Each tensor of a module of TorchScript and of the modules in it, with its name; what is shared has its
-    first name."""
+    """Yield each tensor of a module of TorchScript and of the modules in it, with its name; what is shared
+    has its first name."""
     state = part.state if isinstance(part, Object) else None
     if not isinstance(state, dict) or id(part) in seen:
         return
@@ -265,7 +265,7 @@ def script_tensors(
 
 
 def read_stored(path: Path, folder: str, tensor: StoredTensor) -> Tensor:
-    """The numbers of a tensor. Raises InputError: they are damaged, as the archive's checksum says."""
+    """Return the numbers of a tensor. Raises InputError: they are damaged, as the archive's checksum says."""
     _, dtype, key, _, length, *_ = tensor.storage
     try:
         with zipfile.ZipFile(path) as archive, archive.open(f"{folder}data/{key}") as file:
@@ -279,8 +279,8 @@ def strided(numbers: Tensor, tensor: StoredTensor) -> Tensor:
 
 
 def parts_in_memory(state: Mapping[str, object]) -> Parts:
-    """The state dicts in a mapping, by the keys that lead to each, joined by dots; their tensors are copied
-    when they are read."""
+    """Return the state dicts in a mapping, by the keys that lead to each, joined by dots; their tensors are
+    copied when they are read."""
     parts: Parts = {}
     for key, tensors in found_state_dicts(state).items():
         entries = {}
@@ -291,7 +291,7 @@ def parts_in_memory(state: Mapping[str, object]) -> Parts:
 
 
 def copied(name: str, tensor: object) -> Tensor:
-    """Raises InputError: an array of another library, or a tensor in shards."""
+    """Return a copy. Raises InputError: an array of another library, or a tensor in shards."""
     if isinstance(tensor, np.ndarray) and tensor.dtype.kind in "fiub":
         return torch.from_numpy(tensor.copy())
     if hasattr(tensor, "full_tensor"):
@@ -305,7 +305,7 @@ def copied(name: str, tensor: object) -> Tensor:
 
 
 def write_torch(state: Mapping[str, object], path: Path) -> None:
-    """Raises OSError where the file cannot be written."""
+    """Write a file of PyTorch. Raises OSError where the file cannot be written."""
     with path.open("wb") as file:
         try:
             torch.save(dict(state), file)
@@ -315,6 +315,6 @@ def write_torch(state: Mapping[str, object], path: Path) -> None:
 
 
 def write_state_dict(tensors: Mapping[str, Tensor], path: Path) -> None:
-    """A state dict alone: safetensors where the ending says so, PyTorch's own file otherwise."""
+    """Write a state dict alone: safetensors where the ending says so, PyTorch's own file otherwise."""
     tensors = {name: tensor.contiguous().clone() for name, tensor in tensors.items()}
     (write_safetensors if path.suffix == ".safetensors" else write_torch)(tensors, path)

@@ -58,7 +58,7 @@ class TrainingFacts:
         )
 
     def size(self) -> NamedSize | None:
-        """The first name that says a size."""
+        """Return the first name that says a size."""
         for name, place in self.names:
             if match := SIZE.search(name):
                 found = match[1].lower()
@@ -98,7 +98,7 @@ def training_statements(documents: Documents) -> TrainingFacts:
 
 
 def attributes_in(value: object) -> Mapping[Any, object] | None:
-    """A mapping, or the attributes of an object such as a Namespace; None for anything else."""
+    """Return a mapping, or the attributes of an object such as a Namespace; None for anything else."""
     if isinstance(value, Object):
         return value.state if isinstance(value.state, dict) else dict(value)
     if isinstance(value, Mapping):
@@ -110,8 +110,8 @@ def attributes_in(value: object) -> Mapping[Any, object] | None:
 
 
 def literals_of(program: str) -> dict[str, object]:
-    """The assignments of a configuration that is written as Python, `model = dict(...)`; what is more than
-    literals is left out."""
+    """Return the assignments of a configuration that is written as Python, `model = dict(...)`; what is more
+    than literals is left out."""
     try:
         tree = ast.parse(program)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -124,7 +124,7 @@ def literals_of(program: str) -> dict[str, object]:
 
 
 def literal(node: ast.expr) -> object:
-    """The value of dict(...) calls, lists and constants; None for anything else."""
+    """Return the value of dict(...) calls, lists and constants; None for anything else."""
     match node:
         case ast.Call(func=ast.Name(id="dict"), keywords=keywords):
             return {each.arg: literal(each.value) for each in keywords if each.arg}

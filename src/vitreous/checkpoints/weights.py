@@ -46,7 +46,7 @@ class Row(NamedTuple):
     first: int = 0  # their number of the first layer
 
     def numbered(self, numbers: Sequence[int]) -> Row:
-        """The row of one layer, or of one unit of a stage."""
+        """Return the row of one layer, or of one unit of a stage."""
         there = [self.first + number for number in numbers]
         return self._replace(
             ours=tuple(name.format(*numbers) for name in self.ours),
@@ -57,17 +57,17 @@ class Row(NamedTuple):
 def converted(
     ours: str, theirs: str, read: Callable[[Tensor], Tensor], write: Callable[[Tensor], Tensor]
 ) -> Row:
-    """One weight for one weight."""
+    """Return one weight for one weight."""
     return Row((ours,), (theirs,), lambda t: (read(t),), lambda t: (write(t),))
 
 
 def same(ours: str, theirs: str) -> Row:
-    """The same numbers in the same order."""
+    """Return the same numbers in the same order."""
     return Row((ours,), (theirs,), lambda t: (t,), lambda t: (t,))
 
 
 def pairs(names: Mapping[str, str], ours: str = "", theirs: str = "") -> list[Row]:
-    """`weight` and `bias` of parts that both sides lay out alike.
+    """Return rows for `weight` and `bias` of parts that both sides lay out alike.
 
     Args:
         names: our names to theirs, each after the prefix `ours` or `theirs`.
@@ -80,7 +80,7 @@ def pairs(names: Mapping[str, str], ours: str = "", theirs: str = "") -> list[Ro
 
 
 def fixed(ours: str, value: Tensor, *, part: str) -> Row:
-    """A weight of ours that they do not have, because it always has this value there."""
+    """Return a weight of ours that they do not have, because it always has this value there."""
 
     def write(tensor: Tensor) -> tuple[Tensor, ...]:
         if not torch.equal(tensor, value):
@@ -91,7 +91,7 @@ def fixed(ours: str, value: Tensor, *, part: str) -> Row:
 
 
 def no_head_bias(num_classes: int) -> Row:
-    """The bias of the head, which a projection of theirs does not have."""
+    """Return the bias of the head, which a projection of theirs does not have."""
     return fixed(
         "head.bias",
         torch.zeros(num_classes),
@@ -100,8 +100,8 @@ def no_head_bias(num_classes: int) -> Row:
 
 
 def stacked(ours: str, theirs: Sequence[str | None]) -> Row:
-    """One weight of ours whose rows are those of several of theirs; None for one that they do not have,
-    because it is zero."""
+    """Return one weight of ours whose rows are those of several of theirs; None for one that they do not
+    have, because it is zero."""
     stored = tuple(each for each in theirs if each is not None)
 
     def read(*parts: Tensor) -> tuple[Tensor, ...]:
@@ -124,7 +124,8 @@ def stacked(ours: str, theirs: Sequence[str | None]) -> Row:
 
 
 def without_bias(ours: str, theirs: Sequence[str]) -> Row:
-    """A matrix of ours, stacked from several of theirs, whose bias they do not have because it is zero."""
+    """Return a matrix of ours, stacked from several of theirs, whose bias they do not have because it is
+    zero."""
 
     def read(*parts: Tensor) -> tuple[Tensor, ...]:
         matrix = torch.cat(parts)
@@ -139,7 +140,7 @@ def without_bias(ours: str, theirs: Sequence[str]) -> Row:
 
 
 def linear_stem(theirs: str, patch: tuple[int, int]) -> Row:
-    """The projection of flat patches of ours, which is a convolution of theirs."""
+    """Return the projection of flat patches of ours, which is a convolution of theirs."""
     p, q = patch
     return converted(
         "stem.projection.weight",
@@ -150,7 +151,7 @@ def linear_stem(theirs: str, patch: tuple[int, int]) -> Row:
 
 
 def linear_kernel(theirs: str, patch: tuple[int, int], channels: int) -> Row:
-    """The convolution of patches of ours, which is a matrix on flat patches (row, column, channel) of
+    """Return the convolution of patches of ours, which is a matrix on flat patches (row, column, channel) of
     theirs."""
     p, q = patch
     return converted(
@@ -162,7 +163,8 @@ def linear_kernel(theirs: str, patch: tuple[int, int], channels: int) -> Row:
 
 
 def packed(ours: str, theirs: Sequence[str]) -> list[Row]:
-    """Weight and bias of one projection of ours, stacked from several of theirs: q, k and v."""
+    """Return rows for weight and bias of one projection of ours, stacked from several of theirs: q, k and
+    v."""
     rows: list[Row] = []
     for kind in ("weight", "bias"):
         rows.append(stacked(f"{ours}.{kind}", [f"{each}.{kind}" for each in theirs]))
@@ -170,8 +172,8 @@ def packed(ours: str, theirs: Sequence[str]) -> list[Row]:
 
 
 def query_and_key_value(ours: str, theirs: str) -> list[Row]:
-    """The packed in-projection (rows q, k, v) of torch's MultiheadAttention, of which ours holds q and (k, v)
-    apart."""
+    """Return the packed in-projection (rows q, k, v) of torch's MultiheadAttention, of which ours holds q and
+    (k, v) apart."""
 
     def read(packed: Tensor) -> tuple[Tensor, ...]:
         third = len(packed) // 3
@@ -188,7 +190,7 @@ def query_and_key_value(ours: str, theirs: str) -> list[Row]:
 
 
 def with_unused(row: Row, unused: Mapping[str, Tensor]) -> Row:
-    """The row, which also writes tensors that their code wants and no output needs."""
+    """Return the row, which also writes tensors that their code wants and no output needs."""
 
     def write(*ours: Tensor) -> tuple[Tensor, ...]:
         return (*row.write(*ours), *unused.values())
@@ -206,7 +208,7 @@ PARAMETRIZED = re.compile(r"parametrizations\.(\w+)\.original([01])$")
 
 
 def merged_factors(tensors: Tensors) -> Tensors:
-    """The tensors with each weight as one that the file has in two."""
+    """Return the tensors with each weight as one that the file has in two."""
     entries: dict[str, Entry] = {}
     for name, entry in tensors.entries.items():
         entries[PARAMETRIZED.sub(lambda found: f"{found[1]}_{'gv'[int(found[2])]}", name)] = entry
@@ -219,12 +221,12 @@ def merged_factors(tensors: Tensors) -> Tensors:
 
 
 def joined(join: Callable[[Tensor, Tensor], Tensor], one: Entry, other: Entry) -> Entry:
-    """One weight of two tensors, the second of which has its shape."""
+    """Return one weight of two tensors, the second of which has its shape."""
     return Entry(other.shape, lambda: join(one.read().float(), other.read().float()))
 
 
 def of_model(rows: Iterable[Row], weights: Iterable[str]) -> list[Row]:
-    """The rows of a model with these weights, in their order.
+    """Return the rows of a model with these weights, in their order.
 
     Where our names have the number of a layer and theirs has none, theirs holds all layers along its first
     axis.
@@ -247,7 +249,7 @@ def of_model(rows: Iterable[Row], weights: Iterable[str]) -> list[Row]:
 
 
 def all_layers(rows: list[Row]) -> Row:
-    """One row for the same part of all layers, which they keep in one tensor."""
+    """Return one row for the same part of all layers, which they keep in one tensor."""
     count = len(rows[0].ours)
 
     def read(*stacks: Tensor) -> tuple[Tensor, ...]:
@@ -271,9 +273,9 @@ def read_rows(
     ignored: Iterable[str] = (),
     dtype: torch.dtype = torch.float32,
 ) -> dict[str, Tensor]:
-    """Our weights, of type `dtype`, from their tensors. Raises InputError: a name of the table is missing in
-    the file, or one of the file is not in the table (nor among the `ignored`, which are known and not
-    needed); all of them are listed."""
+    """Return our weights, of type `dtype`, from their tensors. Raises InputError: a name of the table is
+    missing in the file, or one of the file is not in the table (nor among the `ignored`, which are known and
+    not needed); all of them are listed."""
     theirs = chain.from_iterable(row.theirs for row in rows)
     check_keys(tensors, theirs, where=where, ignored=ignored)
     weights: dict[str, Tensor] = {}
@@ -295,7 +297,7 @@ def read_rows(
 
 
 def write_rows(rows: Iterable[Row], weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Their tensors from our weights."""
+    """Return their tensors from our weights."""
     theirs: dict[str, Tensor] = {}
     for row in of_model(rows, weights):
         values = row.write(*(weights[name] for name in row.ours))
@@ -318,7 +320,7 @@ def check_keys(
 
 
 def listing(names: Sequence[str]) -> str:
-    """Names in one sentence; of many, the first ones and how many more there are."""
+    """Return names in one sentence; of many, the first ones and how many more there are."""
     more = f", and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
     return ", ".join(names[:MOST_NAMES]) + more
 
@@ -346,7 +348,7 @@ def meta_model(config: Config, **attributes: object) -> Any:
 
 
 def attributes_of(model: Model) -> dict[str, object]:
-    """What a model of images knows beside its configuration and weights, as `meta_model` takes it."""
+    """Return what a model of images knows beside its configuration and weights, as `meta_model` takes it."""
     names = ("preprocessing", "labels", "task", "origin", "temperature")
     return {name: getattr(model, name) for name in names}
 
@@ -366,7 +368,7 @@ def compute_positions(model: nn.Module, device: str | torch.device = "cpu") -> N
 
 
 def stored(model: nn.Module) -> dict[str, Tensor]:
-    """Every weight once, by name: what a file has to hold. What layers share has its first name."""
+    """Return every weight once, by name: what a file has to hold. What layers share has its first name."""
     return {name: parameter.detach() for name, parameter in model.named_parameters()}
 
 

@@ -73,7 +73,8 @@ def added_families() -> dict[str, str]:
 
 
 def list_families() -> dict[str, dict[str, str]]:
-    """Every family of models whose checkpoints are read: in which formats, and whether it is written there.
+    """Return every family of models whose checkpoints are read: in which formats, and whether it is written
+    there.
 
     {"DINOv3": {"dinov3": "in, out", ...}, "Marian": {"marian": "in"}, ...}
 
@@ -91,7 +92,7 @@ def list_families() -> dict[str, dict[str, str]]:
 
 
 def list_formats() -> dict[str, str]:
-    """Every format that is read, by name: what it is, and whether it is written too.
+    """Return every format that is read, by name: what it is, and whether it is written too.
 
     Example:
         >>> vt.list_formats()["timm"]

@@ -100,7 +100,7 @@ DEFAULTS = {"num_attention_heads": 8, "rms_norm_eps": 1e-5, "hidden_act": "silu"
 
 
 def aimv2_rows(config: ViTConfig, family: Family, *, native: bool) -> list[Row]:
-    """The table; `native` for positions that are computed from the grid."""
+    """Return the table; `native` for positions that are computed from the grid."""
     positions, *rows = family.table(config)
     if native:
         table = sincos_of_mae(config.grid, config.width)
@@ -157,8 +157,8 @@ def read_aimv2(source: Source) -> Spec:
 
 
 def pooling_rows(width: int, *, biased: bool) -> list[Row]:
-    """Its attention pooling as ours: the query is not projected, which the unit matrix does not either, and
-    no MLP follows, which one of zeros adds nothing to."""
+    """Return its attention pooling as ours: the query is not projected, which the unit matrix does not
+    either, and no MLP follows, which one of zeros adds nothing to."""
     attention, key_value = "pool.attention", ["head.k_proj", "head.v_proj"]
     unit = {
         f"{attention}.query.weight": torch.eye(width),

@@ -52,7 +52,7 @@ class Names(NamedTuple):
 
 
 def in_units(theirs: str, names: Mapping[str, str]) -> dict[str, str]:
-    """Names of the parts of a unit, below the prefix that theirs have."""
+    """Return names of the parts of a unit, below the prefix that theirs have."""
     return {f"stages.{{}}.{{}}.{ours}": theirs + name for ours, name in names.items()}
 
 
@@ -93,7 +93,7 @@ POST_ACTIVATION = HYBRID._replace(norm_shape=(-1,))
 
 
 def linear_rows(ours: str, theirs: str) -> list[Row]:
-    """A matrix (in, out) and its bias."""
+    """Return a matrix (in, out) and its bias."""
     kernel = converted(f"{ours}.weight", f"{theirs}/kernel", lambda t: t.T, lambda t: t.T)
     return [kernel, same(f"{ours}.bias", f"{theirs}/bias")]
 
@@ -135,7 +135,7 @@ class ResNetShape(TypedDict):
 
 
 def resnet_fields(source: Source, names: Names) -> tuple[int, ResNetShape]:
-    """The channels of the ResNet's images, and its shape."""
+    """Return the channels of the ResNet's images, and its shape."""
     channels, width = (source.size(names.root, axis, ndim=4) for axis in (2, 3))
     layers = source.units(names.convolutions["stages.{}.{}.conv1"] + "/kernel", first=1)
     return channels, {"width_factor": width / 64, "layers": layers}
@@ -150,7 +150,7 @@ def read_bit(source: Source) -> Spec:
 
 
 def read_resnet(source: Source, names: Names, **fields: object) -> Spec:
-    """A ResNet and a linear head, under the names of one of the codes."""
+    """Return a ResNet and a linear head, under the names of one of the codes."""
     ndim = 4 if names.head_as_convolution else 2
     channels, resnet = resnet_fields(source, names)
     fields |= {"channels": channels, **resnet}
@@ -160,7 +160,7 @@ def read_resnet(source: Source, names: Names, **fields: object) -> Spec:
 
 
 def write_bit(model: Model, path: Path) -> None:
-    """One .npz under TensorFlow's names, which every reader of BiT knows."""
+    """Write one .npz under TensorFlow's names, which every reader of BiT knows."""
     if not isinstance(model, BiT):
         raise InputError("bit cannot hold a ViT, only a BiT: use google")
     check_limits(model.config, LIMITS, "bit")

@@ -37,7 +37,7 @@ class Branches(NamedTuple):
 
 
 def as_one_branch(source: Source, kinds: Sequence[Branches]) -> tuple[Source, int]:
-    """The layers with one attention and one MLP each, and how many there were of them."""
+    """Return the layers with one attention and one MLP each, and how many there were of them."""
     entries, most = dict(source.tensors.entries), 1
     for kind in kinds:
         for layer in count():
@@ -67,8 +67,8 @@ def as_one_branch(source: Source, kinds: Sequence[Branches]) -> tuple[Source, in
 def joined(
     kind: Branches, branches: Sequence[dict[str, Entry]], names: tuple[str, str, str]
 ) -> dict[str, Entry]:
-    """One branch that computes the sum of several. Their LayerNorms differ in gain and shift alone, which the
-    matrices after them absorb, and LayerScale goes into those before it."""
+    """Return one branch that computes the sum of several. Their LayerNorms differ in gain and shift alone,
+    which the matrices after them absorb, and LayerScale goes into those before it."""
     for part in (kind.norm, kind.wide, kind.back):
         for branch in branches:
             if f"{part}.weight" not in branch:
@@ -153,5 +153,5 @@ def with_parts_apart(source: Source) -> Source:
 
 
 def rows_of(entry: Entry, first: int, last: int) -> Entry:
-    """Some rows of a tensor."""
+    """Return some rows of a tensor."""
     return Entry((last - first, *entry.shape[1:]), lambda: entry.read()[first:last])

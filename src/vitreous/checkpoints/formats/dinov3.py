@@ -54,13 +54,14 @@ KEPT = ("layer_scale", "qkv_bias")
 
 
 def axial_rotary(config: ViTConfig) -> AxialRotaryConfig:
-    """The rotary positions of a model that `LIMITS` hold."""
+    """Return the rotary positions of a model that `LIMITS` hold."""
     assert isinstance(config.rotary, AxialRotaryConfig)
     return config.rotary
 
 
 def image_size(source: Source, described: object = None) -> tuple[int, int]:
-    """The size that the user or config.json says; 256, with which the models are published, otherwise."""
+    """Return the size that the user or config.json says; 256, with which the models are published,
+    otherwise."""
     for size in (source.specified.get("image_size"), described):
         if pair := as_pair(size):
             return pair
@@ -88,7 +89,7 @@ META = TIMM_VIT._replace(
 
 
 def masked_row() -> Row:
-    """The biases of q, k and v beside a mask, which is zero for those of the keys."""
+    """Return the biases of q, k and v beside a mask, which is zero for those of the keys."""
 
     def write(bias: Tensor) -> tuple[Tensor, ...]:
         mask = torch.ones_like(bias)
@@ -107,7 +108,7 @@ def meta_rows(config: ViTConfig, *, masked: bool = True) -> list[Row]:
 
 
 def computed_periods(count: int, temperature: float) -> Tensor:
-    """The wavelengths of a temperature."""
+    """Return the wavelengths of a temperature."""
     return temperature ** (torch.arange(count, dtype=torch.float32) / count)
 
 
@@ -179,7 +180,7 @@ MASK_TOKEN = "embeddings.mask_token"  # only for pre-training
 
 
 def is_dinov3_vit(source: Source) -> bool:
-    """Whether a checkpoint of transformers is a DINOv3ViT."""
+    """Return whether a checkpoint of transformers is a DINOv3ViT."""
     return any(name.removeprefix("model.").startswith("layer.0.layer_scale1") for name in source.tensors)
 
 
@@ -218,7 +219,7 @@ def read_dinov3_vit(source: Source) -> Spec:
 def transformers_form(
     config: ViTConfig, weights: dict[str, Tensor]
 ) -> tuple[ViTConfig, dict[str, Tensor], dict[str, object]]:
-    """DINOv3ViT's config.json of a model, and its weights with LayerScale."""
+    """Return DINOv3ViT's config.json of a model, and its weights with LayerScale."""
     rotary = axial_rotary(config)
     config, weights = with_layer_scale(config, weights)
     layers = range(config.depth) if config.qkv_bias else ()
@@ -239,7 +240,8 @@ def transformers_form(
 
 
 def written_rows(config: ViTConfig, described: dict[str, object]) -> list[Row]:
-    """The table that a config.json of `transformers_form` asks for, with the tokens that no output needs."""
+    """Return the table that a config.json of `transformers_form` asks for, with the tokens that no output
+    needs."""
     present = [described[f"{name}_bias"] for name in ("query", "key", "value")]
     named = zip(FAMILY.attention, present, strict=True)
     biases = tuple(f"{each}bias" if has else None for each, has in named)

@@ -46,7 +46,7 @@ FIELDS: dict[str, object] = {
 
 
 def folded(ours: str, convolution: str, norm: str) -> Row:
-    """A convolution with the BatchNorm after it, as a convolution with a bias."""
+    """Return a convolution with the BatchNorm after it, as a convolution with a bias."""
     theirs = tuple(f"{norm}.{name}" for name in ("weight", "bias", "running_mean", "running_var"))
 
     def read(
@@ -63,7 +63,7 @@ def folded(ours: str, convolution: str, norm: str) -> Row:
 
 
 def rows_of_network(stem: EfficientNetLiteStemConfig) -> list[Row]:
-    """Where the weights of the stem's network are in the file."""
+    """Return where the weights of the stem's network are in the file."""
     rows = [folded("stem.backbone.root", "_conv_stem", "_bn0")]
     for number, (_, _, expansion, _) in enumerate(stem.shapes):
         ours, theirs = f"stem.backbone.units.{number}", f"_blocks.{number}"
@@ -77,7 +77,7 @@ def rows_of_network(stem: EfficientNetLiteStemConfig) -> list[Row]:
 
 
 def new_weight(name: str, weight: Tensor) -> Row:
-    """A weight that no file has."""
+    """Return a weight that no file has."""
     return Row((name,), (), lambda: (weight,), lambda _: ())
 
 

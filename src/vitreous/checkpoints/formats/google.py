@@ -146,7 +146,7 @@ def norm_rows(ours: str, theirs: str) -> list[Row]:
 
 
 def projected_rows(ours: str, theirs: Sequence[str], heads: int) -> list[Row]:
-    """Several projections into heads, (D, heads, head_dim) each, as one matrix of ours."""
+    """Return several projections into heads, (D, heads, head_dim) each, as one matrix of ours."""
 
     def read(*parts: Tensor) -> tuple[Tensor, ...]:
         return (torch.cat([part.flatten(-2).movedim(-1, 0) for part in parts]),)
@@ -163,7 +163,7 @@ def projected_rows(ours: str, theirs: Sequence[str], heads: int) -> list[Row]:
 
 
 def attention_out_rows(ours: str, theirs: str, heads: int) -> list[Row]:
-    """The projection out of the heads: (heads, head_dim, D)."""
+    """Return the projection out of the heads: (heads, head_dim, D)."""
     kernel = converted(
         f"{ours}.weight",
         f"{theirs}/kernel",
@@ -181,7 +181,7 @@ def mlp_rows(ours: str, theirs: str) -> list[Row]:
 
 
 def vit_rows(config: ViTConfig, layout: Layout) -> list[Row]:
-    """The whole table of a ViT or a hybrid."""
+    """Return the whole table of a ViT or a hybrid."""
     position, positioned = (POSITIONS, POSITIONED) if layout.positioned else ("pos_embedding", ())
     attention, norm, mlp = (1, 2, 3) if layout.numbered else (0, 1, 0)
     layer = "Transformer/encoderblock" if layout.scanned else BLOCK
@@ -212,7 +212,8 @@ def vit_rows(config: ViTConfig, layout: Layout) -> list[Row]:
 
 
 def write_google(model: Model, path: Path) -> None:
-    """One .npz, of vit_jax's layout where it has the part, of big_vision's for attention pooling and BiT."""
+    """Write one .npz, of vit_jax's layout where it has the part, of big_vision's for attention pooling and
+    BiT."""
     if isinstance(model, BiT):
         check_limits(model.config, BIT_LIMITS, "google")
         tensors = write_rows(bit_rows(POST_ACTIVATION), stored(model))

@@ -120,8 +120,8 @@ def read_huggingface(source: Source) -> Spec:
 
 
 def used_size(source: Source, family: families.Family, config: ViTConfig) -> tuple[int, int] | None:
-    """The size of the images that a Dinov2 is used with: what its preprocessing makes, for which its own code
-    resamples the positions without a word; None where that is the size of the positions."""
+    """Return the size of the images that a Dinov2 is used with: what its preprocessing makes, for which its
+    own code resamples the positions without a word; None where that is the size of the positions."""
     size = cropped_size(source) if family is families.DINOV2 else None
     fits = size and not any(side % patch for side, patch in zip(size, config.patch_size, strict=True))
     if not fits or size == config.image_size or "image_size" in source.specified:
@@ -133,9 +133,9 @@ def used_size(source: Source, family: families.Family, config: ViTConfig) -> tup
 
 
 def of_one_size(source: Source) -> Source:
-    """A SigLIP 2 for images of any shape (NaFlex) as a SigLIP for those that its table of positions fits: its
-    flat patches (rows, columns, channels) as a convolution. Other sizes are resampled afterwards, as its own
-    code does."""
+    """Return a SigLIP 2 for images of any shape (NaFlex) as a SigLIP for those that its table of positions
+    fits: its flat patches (rows, columns, channels) as a convolution. Other sizes are resampled afterwards,
+    as its own code does."""
     patches, positions = "embeddings.patch_embedding.weight", "embeddings.position_embedding.weight"
     if len(source.shape(patches)) == 4:
         return source
@@ -160,7 +160,7 @@ def of_one_size(source: Source) -> Source:
 
 
 def family_of(source: Source) -> families.Family:
-    """The family, from the names of the weights."""
+    """Return the family, from the names of the weights."""
     if families.CLASS_ANGLES in source.tensors:
         return families.MLCD
     if families.INTERNVIT.layer.format(0) + "attn.qkv.weight" in source.tensors:
@@ -181,7 +181,7 @@ def family_of(source: Source) -> families.Family:
 
 
 def huggingface_fields(source: Source, family: families.Family) -> dict[str, object]:
-    """The configuration from shapes and config.json."""
+    """Return the configuration from shapes and config.json."""
     tensors, described = source.tensors, source.facts.model
     layer = family.layer.format(0)
     shown = family.rows(gated=any(f"{layer}{each}.weight" in tensors for each in family.gates))
@@ -247,7 +247,7 @@ def huggingface_fields(source: Source, family: families.Family) -> dict[str, obj
 def positions_of(
     source: Source, family: families.Family, patch: tuple[int, int], tokens: int
 ) -> Mapping[str, object]:
-    """The positions and the image size that they tell.
+    """Return the positions and the image size that they tell.
 
     Args:
         tokens: before the patches, that have a position.

@@ -101,19 +101,19 @@ class Registry(TypedDict):
 
 @cache
 def registry() -> Registry:
-    """The table that comes with the package, and InternViT's own code."""
+    """Return the table that comes with the package, and InternViT's own code."""
     table: Registry = json.loads(Path(__file__).with_name("huggingface_configs.json").read_bytes())
     table["configs"]["intern_vit_6b"] = INTERNVIT
     return table
 
 
 def defaults() -> Mapping[str, dict[str, object]]:
-    """The fields of each model_type that is known here, with transformers' defaults."""
+    """Return the fields of each model_type that is known here, with transformers' defaults."""
     return registry()["configs"]
 
 
 def towers(config: Mapping[str, object]) -> Iterator[dict[str, object]]:
-    """The descriptions that may be of the image tower, the innermost first."""
+    """Yield the descriptions that may be of the image tower, the innermost first."""
     for name in TOWERS:
         if isinstance(inner := config.get(name), dict):
             yield from towers(inner)
@@ -121,8 +121,8 @@ def towers(config: Mapping[str, object]) -> Iterator[dict[str, object]]:
 
 
 def kind_of(config: Mapping[str, object]) -> str:
-    """The model_type of the image tower in a description; where it is not stated, that of the larger model
-    with the ending that towers have."""
+    """Return the model_type of the image tower in a description; where it is not stated, that of the larger
+    model with the ending that towers have."""
     inner = next(towers(config), None)
     outer = str(config.get("model_type", ""))
     stated = outer if inner is None else inner.get("model_type")
@@ -132,7 +132,7 @@ def kind_of(config: Mapping[str, object]) -> str:
 
 
 def with_ending(kind: str) -> str:
-    """The model_type of the tower of a larger model, which is that with an ending."""
+    """Return the model_type of the tower of a larger model, which is that with an ending."""
     endings = (f"{kind}_{ending}" for ending in ("vision_model", "image_model", "vision"))
     return next((name for name in endings if name in defaults()), kind)
 
@@ -201,9 +201,9 @@ def check_family(file: File, known: bool) -> None:
 
 
 def with_dicts(config: Mapping[str, object]) -> tuple[dict[str, object], list[str]]:
-    """A config.json whose towers are as transformers makes them where it has a `vision_config_dict`, of
-    releases before 4.27, beside `vision_config`: the first wins, with the defaults of its class for what it
-    leaves out. And where the two disagree, a sentence."""
+    """Return a config.json whose towers are as transformers makes them where it has a `vision_config_dict`,
+    of releases before 4.27, beside `vision_config`: the first wins, with the defaults of its class for what
+    it leaves out. And where the two disagree, a sentence."""
     found, conflicts = dict(config), []
     for name in TOWERS:
         stated = config.get(f"{name}_dict")
@@ -263,9 +263,9 @@ ONLY = {
 def images_of(
     documents: Documents, kind: str, *, inside: bool, where: str
 ) -> tuple[dict[str, object], list[str]]:
-    """What preprocessor_config.json says (or that part of processor_config.json), with the defaults of its
-    own class for what it leaves out; empty where there is none, or in a larger model where it is of a class
-    that is not supported, of which there is a sentence then."""
+    """Return what preprocessor_config.json says (or that part of processor_config.json), with the defaults of
+    its own class for what it leaves out; empty where there is none, or in a larger model where it is of a
+    class that is not supported, of which there is a sentence then."""
     inner = documents.get("processor_config.json", {}).get("image_processor")
     stated = documents.get("preprocessor_config.json") or (inner if isinstance(inner, dict) else {})
     # null means no for a step, and the default for a number

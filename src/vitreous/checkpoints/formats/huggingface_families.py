@@ -236,7 +236,7 @@ MEMORY_NAMES = {
 
 
 def published_name(name: str) -> str:
-    """The name that a weight has in files."""
+    """Return the name that a weight has in files."""
     if name.startswith("layers."):  # those of DINOv2 are the same in both
         name = name.replace(".mlp.fc1.", ".intermediate.dense.").replace(".mlp.fc2.", ".output.dense.")
     for ours, theirs in MEMORY_NAMES.items():

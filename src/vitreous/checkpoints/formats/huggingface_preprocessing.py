@@ -42,7 +42,7 @@ CONVENTIONS: dict[str, dict[str, object]] = {
 
 
 def preprocessing_of(source: Source, config: ViTConfig, usual: str = "vit") -> Preprocessing:
-    """From preprocessor_config.json, or the family's convention, which is then said to be assumed.
+    """Read preprocessor_config.json, or take the family's convention, which is then said to be assumed.
 
     Args:
         usual: the model_type where no config.json states one.
@@ -77,8 +77,8 @@ def preprocessing_of(source: Source, config: ViTConfig, usual: str = "vit") -> P
 
 
 def cropped_size(source: Source) -> tuple[int, int] | None:
-    """The size of the images that preprocessor_config.json makes, whatever that of the table of positions is:
-    transformers' Dinov2 resamples the table for it. None where it says none."""
+    """Return the size of the images that preprocessor_config.json makes, whatever that of the table of
+    positions is: transformers' Dinov2 resamples the table for it. None where it says none."""
     described = source.facts.images
     crop = described.get("crop_size") if described.get("do_center_crop") else described.get("size")
     sides = (crop.get("height"), crop.get("width")) if isinstance(crop, dict) else (crop, crop)
@@ -86,7 +86,8 @@ def cropped_size(source: Source) -> tuple[int, int] | None:
 
 
 def geometry(source: Source, described: Mapping[str, Any], config: ViTConfig) -> dict[str, Any]:
-    """How an image gets its size: both sides freely, or the shorter side; then perhaps cut to the center."""
+    """Return how an image gets its size: both sides freely, or the shorter side; then perhaps cut to the
+    center."""
     size = config.image_size
     if not described.get("do_resize", True):
         source.assumed.append(f"images are resized to {size[0]}x{size[1]}, where theirs must have this size")
@@ -133,7 +134,7 @@ SIDES = ("height", "width")
 
 
 def naflex_preprocessor_config(look: Mapping[str, object], config: ViTConfig) -> dict[str, object]:
-    """The description of images as SigLIP 2 takes them, each in its own aspect ratio."""
+    """Return the description of images as SigLIP 2 takes them, each in its own aspect ratio."""
     shared = {name: look[name] for name in ("do_normalize", "image_mean", "image_std", "resample")}
     return shared | {
         "image_processor_type": "Siglip2ImageProcessor",
@@ -146,7 +147,8 @@ def naflex_preprocessor_config(look: Mapping[str, object], config: ViTConfig) ->
 
 
 def preprocessor_config(preprocessing: Preprocessing) -> dict[str, object]:
-    """preprocessor_config.json for our preprocessing, with a warning where transformers has none like it."""
+    """Return preprocessor_config.json for our preprocessing, with a warning where transformers has none like
+    it."""
     height, width = preprocessing.size
     if preprocessing.resize == "fit":
         log.warning("huggingface has no preprocessing that pads images: it is written as crop")
@@ -179,7 +181,7 @@ def preprocessor_config(preprocessing: Preprocessing) -> dict[str, object]:
 
 
 def labels_of(source: Source, count: int | None) -> list[str] | None:
-    """The names of `count` classes, unless they are transformers' placeholders. A number is that of an
+    """Return the names of `count` classes, unless they are transformers' placeholders. A number is that of an
     output, also where the first one is not 0; an output without a name has a placeholder."""
     described = source.facts.model.get("id2label")
     if not isinstance(described, dict) or not described:
@@ -201,8 +203,8 @@ PROBLEMS = {
 
 
 def task_of(source: Source) -> str:
-    """The task that config.json names; classification where it names none. Raises InputError: a problem_type
-    that transformers does not have."""
+    """Return the task that config.json names; classification where it names none. Raises InputError: a
+    problem_type that transformers does not have."""
     problem = source.facts.model.get("problem_type")
     for ours, theirs in PROBLEMS.items():
         if problem in (None, theirs):
@@ -211,7 +213,7 @@ def task_of(source: Source) -> str:
 
 
 def label_fields(model: Model) -> dict[str, object]:
-    """id2label, label2id and problem_type of config.json."""
+    """Return id2label, label2id and problem_type of config.json."""
     count = model.config.num_classes
     if count is None:
         return {}

@@ -84,7 +84,7 @@ def write_folder(
 
 
 def common(config: ViTConfig) -> dict[str, object]:
-    """What every family's config.json says."""
+    """Return what every family's config.json says."""
     height, width = config.image_size
     p, q = config.patch_size
     return {
@@ -101,7 +101,7 @@ def common(config: ViTConfig) -> dict[str, object]:
 
 
 def vit_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, Described]:
-    """ViT, DeiT with its second token, or I-JEPA without any."""
+    """Return ViT, DeiT with its second token, or I-JEPA without any."""
     headed = config.num_classes is not None
     if config.representation_size and headed:
         raise InputError(
@@ -124,7 +124,7 @@ def vit_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, D
 
 
 def dinov2_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, Described]:
-    """Dinov2, with registers or without."""
+    """Return Dinov2, with registers or without."""
     pooling, headed = config.pooling.kind, config.num_classes is not None
     name = "Dinov2WithRegisters" if config.registers else "Dinov2"
     described: Described = {
@@ -148,13 +148,13 @@ def dinov2_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights
 
 
 def dinov2_rows(config: ViTConfig, described: Described) -> list[Row]:
-    """With the token that pre-training puts for masked patches: transformers warns where it lacks."""
+    """Add the token that pre-training puts for masked patches: transformers warns where it lacks."""
     tokens, *rows = huggingface_rows(config, families.DINOV2)
     return [with_unused(tokens, {"embeddings.mask_token": torch.zeros(1, config.width)}), *rows]
 
 
 def tips_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, Described]:
-    """TIPSv2: Dinov2 without a head, under the names of its authors."""
+    """Return TIPSv2: Dinov2 without a head, under the names of its authors."""
     swiglu, ratio = config.mlp == "swiglu", ratio_for(config.mlp_dim, config.width)
     described: Described = {
         "model_type": "tipsv2_vision_model",
@@ -176,8 +176,8 @@ def tips_rows(config: ViTConfig, described: Described) -> list[Row]:
 
 
 def mlp_ratio(config: ViTConfig) -> int:
-    """The mlp_ratio that gives Dinov2's MLP our width; SwiGLU has two thirds of it, rounded up to a multiple
-    of 8."""
+    """Return the mlp_ratio that gives Dinov2's MLP our width; SwiGLU has two thirds of it, rounded up to a
+    multiple of 8."""
     if config.mlp != "swiglu":
         if config.mlp_dim % config.width:
             raise InputError(
@@ -191,7 +191,7 @@ def mlp_ratio(config: ViTConfig) -> int:
 
 
 def clip_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, Described]:
-    """CLIP's image tower: no bias at the patches (the positions take it) nor in the projection."""
+    """Return CLIP's image tower: no bias at the patches (the positions take it) nor in the projection."""
     config, weights = without_patch_bias(config, weights)
     described: Described = {"model_type": "clip_vision_model", "intermediate_size": config.mlp_dim}
     if config.num_classes is None:
@@ -206,14 +206,14 @@ def siglip_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights
 
 
 def siglip2_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, Described]:
-    """SigLIP 2 for images of any shape (NaFlex)."""
+    """Return SigLIP 2 for images of any shape (NaFlex)."""
     described: Described = {"model_type": "siglip2_vision_model", "intermediate_size": config.mlp_dim}
     described |= {"num_patches": prod(config.grid), "vision_use_head": True}
     return config, weights, described | {"architectures": ["Siglip2VisionModel"]}
 
 
 def siglip2_rows(config: ViTConfig, _: Described) -> list[Row]:
-    """SigLIP's table, with flat patches."""
+    """Return SigLIP's table, with flat patches."""
     rows = huggingface_rows(config, families.SIGLIP)
     kernel = ("stem.projection.weight",)
     flat = linear_kernel("embeddings.patch_embedding.weight", config.patch_size, config.channels)
@@ -221,7 +221,7 @@ def siglip2_rows(config: ViTConfig, _: Described) -> list[Row]:
 
 
 def beit_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, Described]:
-    """BEiT, whose last norm is after the mean of the patches, or on the tokens."""
+    """Return BEiT, whose last norm is after the mean of the patches, or on the tokens."""
     mean = config.pooling.kind == "mean"
     if config.final_norm != ("pooled" if mean else "tokens"):
         raise InputError(
@@ -258,7 +258,7 @@ def mlcd_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, 
 
 
 def internvl_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, Described]:
-    """The tower of InternVL, whose features are the mean of its tokens."""
+    """Return the tower of InternVL, whose features are the mean of its tokens."""
     rms = config.norm_kind == "rms"
     if config.qk_norm == "layer" and not rms:
         raise InputError("huggingface's InternViT cannot hold qk_norm=layer unless norm_kind=rms")
@@ -274,7 +274,7 @@ def internvl_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weigh
 
 
 def internvit_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, Described]:
-    """The same model as the code beside OpenGVLab's files has it; its features are the class token."""
+    """Return the same model as the code beside OpenGVLab's files has it; its features are the class token."""
     config, weights, described = internvl_form(config, weights)
     names = {"AutoConfig": "configuration_intern_vit.InternVisionConfig"}
     names["AutoModel"] = "modeling_intern_vit.InternVisionModel"
@@ -303,7 +303,8 @@ class Form(NamedTuple):
 
 
 def form_for(model: ViT) -> Form:
-    """The family that has this model's parts; where two have them, the one that its weights are from."""
+    """Return the family that has this model's parts; where two have them, the one that its weights are
+    from."""
     config, named = model.config, (model.origin and model.origin.architecture) or ""
     if config.position.kind == "relative-bias":
         return Form(families.BEIT, beit_form)

@@ -127,8 +127,8 @@ def read_open_clip(source: Source) -> Spec:
 
 
 def activation(source: Source, *, archive: bool) -> str:
-    """QuickGELU in OpenAI's models, and in those of open_clip that say so. Raises InputError: nothing says
-    it."""
+    """Return QuickGELU in OpenAI's models, and in those of open_clip that say so. Raises InputError: nothing
+    says it."""
     if source.facts.model:
         kwargs = dict(source.facts.model.part("act_kwargs"))
         if source.facts.model["quick_gelu"] and not kwargs:
@@ -147,7 +147,7 @@ def activation(source: Source, *, archive: bool) -> str:
 
 
 def preprocessing(source: Source, config: ViTConfig) -> Preprocessing:
-    """As open_clip_config.json says; without it, as both codebases do unless another is given."""
+    """Return what open_clip_config.json says; without it, as both codebases do unless another is given."""
     look = source.facts.images
     if not look:
         return assumed_preprocessing(source, config, "CLIP", mean=CLIP_MEAN, std=CLIP_STD)

@@ -69,7 +69,7 @@ def openmmlab_facts(documents: Documents, source: Source) -> Facts:
 
 
 def is_numbers(value: object) -> TypeGuard[list[float]]:
-    """Whether it is a number for each color."""
+    """Return whether there is a number for each color."""
     return isinstance(value, list | tuple) and all(isinstance(each, int | float) for each in value)
 
 

@@ -94,7 +94,7 @@ def read_perception_encoder(source: Source) -> Spec:
 
 
 def halves(packed: Entry) -> tuple[Entry, Entry]:
-    """The query, and key and value, of a packed in-projection."""
+    """Return the query, and key and value, of a packed in-projection."""
     width, rest = packed.shape[0] // 3, packed.shape[1:]
     query = Entry((width, *rest), lambda: packed.read()[:width])
     return query, Entry((2 * width, *rest), lambda: packed.read()[width:])

@@ -26,7 +26,7 @@ class BiasFields(TypedDict):
 def bias_fields(
     source: Source, patch: tuple[int, int], own: str, shared: str, described: Sequence[object] = ()
 ) -> BiasFields | None:
-    """The positions of a file with such tables, and the image size; None where it has none.
+    """Return the positions of a file with such tables, and the image size; None where it has none.
 
     Args:
         own: their name of layer 0's table, with braces for the number; `shared`: of the table of all layers.
@@ -52,7 +52,7 @@ def bias_fields(
 def size_of_offsets(
     source: Source, patch: tuple[int, int], offsets: int, described: Sequence[object]
 ) -> tuple[int, int]:
-    """The size of the images that a file was made for, whose grid has so many offsets: as in
+    """Return the size of the images that a file was made for, whose grid has so many offsets: as in
     `image_size_of`."""
     wished = source.specified.get("image_size")
     stored = source.specified.get("stored_image_size")
@@ -75,7 +75,7 @@ def size_of_offsets(
 
 
 def bias_rows(config: ViTConfig, own: str, shared: str) -> list[Row]:
-    """The tables of a model; layers that share one keep it in the first."""
+    """Return the tables of a model; layers that share one keep it in the first."""
     if config.position.shared:
         return [same("blocks.0.attention.position.table", shared)]
     return [same("blocks.{}.attention.position.table", own)]

@@ -34,7 +34,7 @@ from vitreous.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD
 
 
 def state_dict_config(source: Source, family: Family, *, gated: bool = False, **fields: object) -> ViTConfig:
-    """The configuration that shapes tell, of a model with a class token.
+    """Return the configuration that shapes tell, of a model with a class token.
 
     Args:
         gated: whether its MLP is.
@@ -118,8 +118,8 @@ FRANKZVIT_VIT = Family(
 
 
 def frankzvit_rows(config: ViTConfig, *, apart: bool = False, after: bool = True) -> list[Row]:
-    """The table with its interleaved q, k and v, and the misplaced scale moved into their weights: q times
-    sqrt(D_h) undoes our scale before the softmax, v divided by sqrt(D) is theirs after it.
+    """Return the table with its interleaved q, k and v, and the misplaced scale moved into their weights: q
+    times sqrt(D_h) undoes our scale before the softmax, v divided by sqrt(D) is theirs after it.
 
     Args:
         apart: the README's first form, whose q, k and v are apart; there the scale is 1 / sqrt(D_h).

@@ -84,7 +84,7 @@ APART = ("attn.q_proj.", "attn.k_proj.", "attn.v_proj.")
 
 
 def family_of(source: Source) -> Family:
-    """The names that a file has."""
+    """Return the names that a file has."""
     first = {name.removeprefix("blocks.0.") for name in source.tensors if name.startswith("blocks.0.")}
     family = TIMM_VIT
     if "attn.q_proj.weight" in first:
@@ -142,7 +142,7 @@ CROP_MODES = {"center": "crop", "squash": "squash", "border": "fit"}  # theirs: 
 
 
 def read_timm(source: Source, family: str = "timm's ViT", **images: Any) -> Spec:
-    """The specification of a model under timm's names.
+    """Return the specification of a model under timm's names.
 
     Args:
         family, images: what it is used with, where nothing is said of its images.
@@ -186,8 +186,8 @@ def read_timm(source: Source, family: str = "timm's ViT", **images: Any) -> Spec
 
 
 def checked_arguments(source: Source, *, naflex: bool) -> Statements:
-    """The arguments of timm's VisionTransformer that no weight shows. Raises InputError: one of those that
-    config.json states is not supported."""
+    """Return the arguments of timm's VisionTransformer that no weight shows. Raises InputError: one of those
+    that config.json states is not supported."""
     known = source.facts.model
     allowed = (
         *VISION_TRANSFORMER_ARGUMENTS,
@@ -212,7 +212,7 @@ def checked_arguments(source: Source, *, naflex: bool) -> Statements:
 
 
 def timm_fields(source: Source, known: Mapping[str, object]) -> tuple[dict[str, object], bool]:
-    """The configuration, and whether the prefix tokens have rows among the positions.
+    """Return the configuration, and whether the prefix tokens have rows among the positions.
 
     Args:
         known: as `checked_arguments` returns it.
@@ -287,7 +287,7 @@ def timm_fields(source: Source, known: Mapping[str, object]) -> tuple[dict[str, 
 def size_and_rows(
     source: Source, known: Mapping[str, Any], patch: tuple[int, int], prefix: int, stride: int
 ) -> tuple[object, bool]:
-    """The image size, and whether the prefix tokens have rows among the positions; `stride` as in
+    """Return the image size, and whether the prefix tokens have rows among the positions; `stride` as in
     `image_size_of`."""
     sizes = sizes_of(source, known)
     if "pos_embed" not in source.tensors and known.get("use_rot_pos_emb"):
@@ -301,14 +301,14 @@ def size_and_rows(
 
 
 def sizes_of(source: Source, known: Mapping[str, object]) -> list[object]:
-    """The image sizes that its descriptions tell."""
+    """Return the image sizes that its descriptions tell."""
     size = source.facts.images.get("input_size")
     size = size[1:] if isinstance(size, list) and len(size) == 3 else None
     return [known.get("img_size"), *source.facts.image_sizes, size, known.get("default_size")]
 
 
 def timm_pooling(source: Source, known: Mapping[str, object], *, distilled: bool) -> str:
-    """The pooling: as config.json says, or as the weights suggest."""
+    """Return the pooling: as config.json says, or as the weights suggest."""
     attention, class_token = "attn_pool.latent" in source.tensors, "cls_token" in source.tensors
     average = not class_token or "fc_norm.weight" in source.tensors
     pool = known.get("global_pool", "map" if attention else "avg" if average else "token")
@@ -338,7 +338,7 @@ def timm_pooling(source: Source, known: Mapping[str, object], *, distilled: bool
 def timm_preprocessing(
     source: Source, config: ViTConfig, family: str, usual: Mapping[str, Any]
 ) -> Preprocessing:
-    """As its images are described, each field by itself; of none as those of a family are."""
+    """Return what is said of its images, each field by itself; of none as those of a family are."""
     described = source.facts.images
     if "mean" not in described and source.facts.size and not usual:  # of a name that is not timm's
         family = "DeiT, DINO and MAE"
@@ -368,7 +368,7 @@ def timm_preprocessing(
 
 
 def timm_rows(config: ViTConfig, *, embedded: bool = True, family: Family = TIMM_VIT) -> list[Row]:
-    """The whole table.
+    """Return the whole table.
 
     Args:
         embedded: the class token (and the registers) have rows among the positions.

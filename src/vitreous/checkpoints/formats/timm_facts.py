@@ -65,8 +65,8 @@ def timm_facts(documents: Documents, source: Source) -> Facts:
 
 
 def conflicts_of(config: Mapping[str, object], row: Mapping[str, object]) -> tuple[str, ...]:
-    """Where `timm.create_model("local-dir:...")` makes another model of a folder than its author had: it does
-    not look for the pooling beside model_args."""
+    """Return where `timm.create_model("local-dir:...")` makes another model of a folder than its author had:
+    it does not look for the pooling beside model_args."""
     beside, args, cfg = (config.get(name) for name in ("global_pool", "model_args", "pretrained_cfg"))
     if not (beside and isinstance(args, Mapping) and isinstance(cfg, Mapping)) or "global_pool" in args:
         return ()
@@ -80,8 +80,8 @@ def conflicts_of(config: Mapping[str, object], row: Mapping[str, object]) -> tup
 
 
 def description(documents: Documents, source: Source) -> Mapping[str, object]:
-    """The config.json of timm, or what one would say: of a tower that open_clip_config.json names, of one
-    inside a model of transformers, or of the architecture that a training program says."""
+    """Return the config.json of timm, or what one would say: of a tower that open_clip_config.json names, of
+    one inside a model of transformers, or of the architecture that a training program says."""
     config = documents.get(CONFIG, {})
     if "architecture" in config or "pretrained_cfg" in config:
         return config
@@ -94,8 +94,8 @@ def description(documents: Documents, source: Source) -> Mapping[str, object]:
 
 
 def by_open_clip(documents: Documents, source: Source) -> Mapping[str, object]:
-    """How timm would describe the tower that an open_clip_config.json names; {} where it names none. Raises
-    InputError: it pools in a way that is not supported."""
+    """Return how timm would describe the tower that an open_clip_config.json names; {} where it names none.
+    Raises InputError: it pools in a way that is not supported."""
     facts = open_clip_facts(documents, source)
     name, pool = facts.model.get("timm_model_name"), facts.model.get("timm_pool")
     if not isinstance(name, str):
@@ -117,8 +117,8 @@ def by_open_clip(documents: Documents, source: Source) -> Mapping[str, object]:
 
 
 def by_training(documents: Documents, source: Source) -> Mapping[str, object]:
-    """How timm would describe the model whose architecture a training program names, where it is known and
-    has the width of the weights; {} otherwise. timm's train.py says more of it in `args`."""
+    """Return how timm would describe the model whose architecture a training program names, where it is known
+    and has the width of the weights; {} otherwise. timm's train.py says more of it in `args`."""
     training = training_statements(documents)
     name = next((name for name, _ in training.names if name.split(".")[0] in registry()["read"]), None)
     if name is None:
@@ -142,13 +142,13 @@ def by_training(documents: Documents, source: Source) -> Mapping[str, object]:
 
 
 def width_of(source: Source) -> int | None:
-    """The width that the weights show; None where they show none."""
+    """Return the width that the weights show; None where they show none."""
     names = (name for name in source.tensors if name.endswith("blocks.0.norm1.weight"))
     return next((source.tensors.shape(name)[0] for name in names if source.tensors.shape(name)), None)
 
 
 def pooling_of_training(documents: Documents) -> dict[str, object]:
-    """The pooling that a training program says, in our words."""
+    """Return the pooling that a training program says, in our words."""
     said = training_statements(documents).values
     pool = said.get("gp", said.get("global_pool"))
     pool = OF_A_FLAG[pool] if isinstance(pool, bool) else pool

@@ -44,8 +44,8 @@ WAYS = {
 
 
 def interpolation_of(known: Mapping[str, object], where: str) -> str:
-    """How a NaFlexViT with these arguments resamples its positions, by our name. Raises InputError: a way
-    that is not supported."""
+    """Return how a NaFlexViT with these arguments resamples its positions, by our name. Raises InputError: a
+    way that is not supported."""
     antialias, aligned = known.get("pos_embed_antialias", True), known.get("pos_embed_align_corners", False)
     way = known.get("pos_embed_interp_mode", "bicubic"), antialias, aligned
     if known.get("pos_embed") == "factorized":  # each axis linearly: their sum is resampled bilinearly
@@ -60,7 +60,7 @@ def interpolation_of(known: Mapping[str, object], where: str) -> str:
 
 
 def as_vision_transformer(source: Source, known: Mapping[str, object]) -> Source:
-    """The checkpoint under the names of VisionTransformer, for images that its grid of positions fits.
+    """Return the checkpoint under the names of VisionTransformer, for images that its grid of positions fits.
 
     Args:
         known: its arguments.
@@ -93,8 +93,8 @@ def as_vision_transformer(source: Source, known: Mapping[str, object]) -> Source
 
 
 def used_size(source: Source, config: ViTConfig, described: Sequence[object]) -> tuple[int, int] | None:
-    """The size of the images that it is used with, unless the user gives one: that of its positions, or a
-    smaller one that its description states; None for the first."""
+    """Return the size of the images that it is used with, unless the user gives one: that of its positions,
+    or a smaller one that its description states; None for the first."""
     if "image_size" in source.specified:
         return None
     stated = next((size for each in described if (size := as_pair(each))), config.image_size)
@@ -109,7 +109,7 @@ def used_size(source: Source, config: ViTConfig, described: Sequence[object]) ->
 
 
 def table_of(source: Source) -> tuple[int, int, Entry]:
-    """The rows and columns of the grid of positions, and its table (1, N, D)."""
+    """Return the rows and columns of the grid of positions, and its table (1, N, D)."""
     if "embeds.pos_embed" in source.tensors:
         rows, columns, width = (source.size("embeds.pos_embed", axis, ndim=4) for axis in (1, 2, 3))
         grid = source.tensors.entries["embeds.pos_embed"]
@@ -127,7 +127,7 @@ def table_of(source: Source) -> tuple[int, int, Entry]:
 
 
 def arguments_of_module(embeds: Any) -> dict[str, object]:
-    """The arguments that the patches and positions of a live NaFlexViT tell."""
+    """Return the arguments that the patches and positions of a live NaFlexViT tell."""
     names = ("interp_mode", "ar_preserving", "antialias", "align_corners")
     return {
         "patch_size": list(embeds.patch_size),
@@ -139,7 +139,7 @@ def arguments_of_module(embeds: Any) -> dict[str, object]:
 
 
 def written(config: ViTConfig, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors of a VisionTransformer under the names of NaFlexViT."""
+    """Return the tensors of a VisionTransformer under the names of NaFlexViT."""
     found = {}
     for name, tensor in tensors.items():
         if name == "patch_embed.proj.weight":
@@ -152,7 +152,7 @@ def written(config: ViTConfig, tensors: Mapping[str, Tensor]) -> dict[str, Tenso
 
 
 def arguments(config: ViTConfig, args: Mapping[str, object], interpolation: str) -> dict[str, object]:
-    """The arguments of NaFlexVitCfg.
+    """Return the arguments of NaFlexVitCfg.
 
     Args:
         args: those of VisionTransformer.

@@ -32,13 +32,13 @@ class Registry(TypedDict):
 
 @cache
 def registry() -> Registry:
-    """What timm's registry says of its Vision Transformers."""
+    """Return what timm's registry says of its Vision Transformers."""
     table: Registry = json.loads(Path(__file__).with_name("timm_architectures.json").read_bytes())
     return table
 
 
 def known_architecture(config: Mapping[str, object], where: str) -> str:
-    """The architecture that a config.json names, without its tag; empty where it names none. Raises
+    """Return the architecture that a config.json names, without its tag; empty where it names none. Raises
     InputError: one that is not supported, or not a Vision Transformer."""
     name, table = str(config.get("architecture", "")).split(".")[0], registry()
     for part, refused in table["refused"].items():
@@ -61,16 +61,16 @@ def check_architecture(file: File, known: bool) -> None:
 
 
 def tags_of(architecture: str) -> dict[str, int]:
-    """The tags of an architecture, each with the number of its preprocessing in the table; none of one that
-    is not supported."""
+    """Return the tags of an architecture, each with the number of its preprocessing in the table; none of one
+    that is not supported."""
     tags = registry()["read"].get(architecture, {}).get("tags", {})
     assert isinstance(tags, dict)  # as the table of the package has them
     return tags
 
 
 def description_of(name: str) -> dict[str, object]:
-    """The config.json of a published model of timm, or of an architecture, by its name. Raises InputError:
-    the registry has no such architecture or tag."""
+    """Return the config.json of a published model of timm, or of an architecture, by its name. Raises
+    InputError: the registry has no such architecture or tag."""
     _, _, tag = name.partition(".")
     architecture = known_architecture({"architecture": name}, f"like='timm:{name}'")
     tags = tags_of(architecture)

@@ -94,7 +94,7 @@ def under_timm_names(source: Source) -> Source:
 
 
 def rotary_fields(source: Source, known: Mapping[str, object]) -> dict[str, object]:
-    """The rotary positions that Eva's arguments describe. Raises InputError: an unknown kind."""
+    """Return the rotary positions that Eva's arguments describe. Raises InputError: an unknown kind."""
     kind, temperature, indexing = (known.get(name, default) for name, default in DEFAULTS.items())
     offset = number_of(known.get("rope_grid_offset") or 0, f"{source.where}: rope_grid_offset")
     if kind not in ("cat", "dinov3", "mixed") or indexing not in ("ij", "xy"):
@@ -117,7 +117,7 @@ def rotary_fields(source: Source, known: Mapping[str, object]) -> dict[str, obje
 
 
 def frequencies_row(depth: int) -> Row:
-    """The learned frequencies of all layers, which timm keeps in one tensor (2, L, K, D_h / 2)."""
+    """Return the learned frequencies of all layers, which timm keeps in one tensor (2, L, K, D_h / 2)."""
 
     def write(*layers: Tensor) -> tuple[Tensor, ...]:
         return (torch.stack(layers, dim=1),)
@@ -127,7 +127,7 @@ def frequencies_row(depth: int) -> Row:
 
 
 def needs_eva(config: ViTConfig) -> bool:
-    """Whether a model has parts that VisionTransformer has not."""
+    """Return whether a model has parts that VisionTransformer has not."""
     inner = "attention" in config.extra_norms or "mlp" in config.extra_norms
     own_pooling = isinstance(config.pooling, AttentionPoolingConfig) and (
         config.pooling.heads or config.pooling.mlp_dim
@@ -138,7 +138,7 @@ def needs_eva(config: ViTConfig) -> bool:
 def eva_form(
     config: ViTConfig, weights: dict[str, Tensor], args: dict[str, object]
 ) -> tuple[ViTConfig, dict[str, Tensor], str, dict[str, object]]:
-    """The form that Eva holds of a model.
+    """Return the form that Eva holds of a model.
 
     Args:
         args: those of VisionTransformer.
@@ -193,7 +193,7 @@ def eva_form(
 
 
 def rope_args(rotary: AxialRotaryConfig | MixedRotaryConfig | None) -> dict[str, object]:
-    """Eva's arguments for rotary positions. Raises InputError: Eva cannot hold them."""
+    """Return Eva's arguments for rotary positions. Raises InputError: Eva cannot hold them."""
     if rotary is None:
         return {"use_rot_pos_emb": False}
     args = {
@@ -265,7 +265,7 @@ def resnet_root(layers: tuple[int, ...]) -> str:
 
 
 def hybrid_rows(layers: tuple[int, ...]) -> list[Row]:
-    """The table of a ResNet with so many units in each stage."""
+    """Return the table of a ResNet with so many units in each stage."""
     root, units = resnet_root(layers), "patch_embed.backbone.stages.{}.blocks.{}."
     return [
         *pairs({"root": f"{root}.conv", "root_norm": f"{root}.norm"}, "stem.backbone."),
@@ -274,7 +274,7 @@ def hybrid_rows(layers: tuple[int, ...]) -> list[Row]:
 
 
 def resnet_stem(source: Source) -> tuple[Mapping[str, object], int, int]:
-    """The ResNetV2 of a hybrid, the channels of its images, and its stride in pixels."""
+    """Return the ResNetV2 of a hybrid, the channels of its images, and its stride in pixels."""
     stages = "patch_embed.backbone.stages.{}.blocks.{}.conv3.weight"
     layers = source.units(stages, first=0)
     root, channels = (source.size(f"{resnet_root(layers)}.conv.weight", axis, ndim=4) for axis in (0, 1))

@@ -61,7 +61,7 @@ BEIT_LIMITS: Limits = PLAIN_VIT | {
 
 
 def limits_of(model: Model) -> Limits:
-    """What VisionTransformer, Beit or Eva can be, whichever the model needs."""
+    """Return what VisionTransformer, Beit or Eva can be, whichever the model needs."""
     if isinstance(model, ViT) and needs_beit(model.config):
         return BEIT_LIMITS
     if isinstance(model, ViT) and model.config.norm_kind == "rms":
@@ -79,7 +79,7 @@ HYBRIDS = {
 
 
 def write_timm(model: Model, path: Path) -> None:
-    """A folder, or one file of weights where the path's ending asks for it."""
+    """Write a folder, or one file of weights where the path's ending asks for it."""
     eva = isinstance(model, ViT) and needs_eva(model.config)
     config, weights = held(model, "timm", limits_of(model), keep=("layer_scale", "qkv_bias"))
     if config.pooling.kind.startswith("attention") and config.mlp == "swiglu":
@@ -115,13 +115,13 @@ def write_timm(model: Model, path: Path) -> None:
 
 
 def naflex_architecture(model: Model) -> str | None:
-    """The NaFlexViT of timm that the weights are from; None where they are not."""
+    """Return the NaFlexViT of timm that the weights are from; None where they are not."""
     named = ((model.origin and model.origin.architecture) or "").split(".")[0]
     return named if named.startswith("naflexvit") and named in registry()["read"] else None
 
 
 def architecture(config: ViTConfig) -> str:
-    """The name in timm's registry whose defaults, with our arguments over them, give this model."""
+    """Return the name in timm's registry whose defaults, with our arguments over them, give this model."""
     if config.stem.kind == "resnet":
         stem = config.stem
         plain = ResNetStemConfig(layers=stem.layers)
@@ -145,13 +145,13 @@ def architecture(config: ViTConfig) -> str:
 
 
 def needs_beit(config: ViTConfig) -> bool:
-    """Whether a model has Beit's positions."""
+    """Return whether a model has Beit's positions."""
     return config.position.kind == "relative-bias"
 
 
 def beit_args(config: ViTConfig, args: dict[str, object]) -> dict[str, object]:
-    """The keyword arguments of Beit, from those of VisionTransformer. Raises InputError: the last norm is not
-    where it is in Beit."""
+    """Return the keyword arguments of Beit, from those of VisionTransformer. Raises InputError: the last norm
+    is not where it is in Beit."""
     if config.final_norm != ("pooled" if config.pooling.kind == "mean" else "tokens"):
         raise InputError(
             f"timm's BEiT cannot hold final_norm={config.final_norm} with pooling={config.pooling.kind}"
@@ -177,7 +177,7 @@ def timm_description(
 
 
 def model_args(config: ViTConfig) -> dict[str, object]:
-    """The keyword arguments of timm's VisionTransformer, all of them."""
+    """Return the keyword arguments of timm's VisionTransformer, all of them."""
     cell = config.stem.stride if config.stem.kind == "resnet" else 1
     hidden = 2 * config.mlp_dim if config.mlp == "swiglu" else config.mlp_dim
     args: dict[str, object] = {

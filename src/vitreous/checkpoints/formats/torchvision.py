@@ -41,7 +41,8 @@ FAMILY = Family(
 
 
 def torchvision_name(name: str) -> str:
-    """The published name: later releases number the parts of the MLP, and a new head may replace `heads`."""
+    """Return the published name: later releases number the parts of the MLP, and a new head may replace
+    `heads`."""
     name = name.replace(".mlp.0.", ".mlp.linear_1.").replace(".mlp.3.", ".mlp.linear_2.")
     return re.sub(r"^heads\.(0\.)?(weight|bias)$", r"heads.head.\2", name)
 
@@ -64,8 +65,8 @@ PUBLISHED = {
 
 
 def description_of(name: str) -> dict[str, object]:
-    """What a config.json would say of a published model of torchvision. Raises InputError: torchvision has no
-    weights of this name."""
+    """Return what a config.json would say of a published model of torchvision. Raises InputError: torchvision
+    has no weights of this name."""
     if name not in PUBLISHED:
         raise InputError(f"like='torchvision:{name}': {nearest(name, list(PUBLISHED))}")
     size, resized, interpolation = PUBLISHED[name]

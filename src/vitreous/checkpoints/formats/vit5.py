@@ -56,7 +56,7 @@ FAMILY = TIMM_VIT._replace(
 
 
 def temperature_of(waves: Tensor, usual: float, where: str) -> float:
-    """The temperature of frequencies; the usual one where there is only one frequency, which is 1."""
+    """Return the temperature of frequencies; the usual one where there is only one frequency, which is 1."""
     found = usual
     if len(waves) > 1:
         found = float(f"{waves[1].double().item() ** -len(waves):.4g}")

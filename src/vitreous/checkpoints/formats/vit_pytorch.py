@@ -75,8 +75,8 @@ MLPS = Branches(
 
 
 def current_name(name: str, *, simple: bool) -> str:
-    """What new releases call a weight of older ones: without PreNorm wrappers around attention and MLP, and
-    the last LayerNorm, which was in a Sequential with the head, by a name of its own."""
+    """Return what new releases call a weight of older ones: without PreNorm wrappers around attention and
+    MLP, and the last LayerNorm, which was in a Sequential with the head, by a name of its own."""
     name = re.sub(r"(\.layers\.\d+\.0)\.fn\.", r"\1.", name)
     name = re.sub(r"(\.layers\.\d+\.1)\.norm\.", r"\1.net.0.", name)
     name = re.sub(r"(\.layers\.\d+\.1)\.fn\.net\.0\.", r"\1.net.1.", name)
@@ -89,7 +89,7 @@ def current_name(name: str, *, simple: bool) -> str:
 def vit_pytorch_rows(
     config: ViTConfig, *, simple: bool, projected: bool, positioned: bool = True
 ) -> list[Row]:
-    """The whole table.
+    """Return the whole table.
 
     Args:
         positioned: the class token has a row among the positions.
@@ -139,7 +139,7 @@ def vit_pytorch_rows(
 
 
 def gain(ours: str, theirs: str, factor: float) -> Row:
-    """The gains of queries or keys of unit length."""
+    """Return the gains of queries or keys of unit length."""
     names = f"blocks.{{}}.attention.{ours}_norm.gain", f"{LAYER}0.{theirs}_norm.gamma"
     return converted(*names, lambda gamma: gamma * factor, lambda gain: gain / factor)
 
@@ -203,7 +203,7 @@ def read_vit_pytorch(source: Source) -> Spec:
 
 
 def write_vit_pytorch(model: Model, path: Path) -> None:
-    """A state dict of a new release: SimpleViT where positions are computed, ViT otherwise."""
+    """Write a state dict of a new release: SimpleViT where positions are computed, ViT otherwise."""
     simple = isinstance(model, ViT) and (model.config.position.kind, model.config.pooling.kind) == (
         "sincos-2d",
         "mean",
