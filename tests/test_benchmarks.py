@@ -62,6 +62,33 @@ def test_results_are_written_beside_the_machine_and_the_versions(tmp_path: Path,
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.usefixtures("_in_the_folder")
+def test_loading_calls_no_more_than_was_counted(tmp_path: Path) -> None:
+    """What a reader has to follow grows only where someone has looked, and counts again."""
+    program = import_module("call_paths")
+    kept = json.loads((FOLDER / "results" / program.RESULT).read_text("utf-8"))["load"]
+    found = program.loading_path(tmp_path).to_json()
+    for name in ("files", "functions", "upward"):
+        assert found[name] <= kept[name], (
+            f"vt.load of a timm folder meets {found[name]} {name}, {kept[name]} before: shorten the way, or "
+            "write benchmarks/results/call_paths.json again: "
+            f"{new_functions(found, kept)}"
+        )
+
+
+def new_functions(found: dict[str, Any], kept: dict[str, Any]) -> list[str]:
+    """Return the functions that were not called before."""
+    one, other = (
+        {
+            f"{file}: {function}"
+            for file, functions in each["functions_by_file"].items()
+            for function in functions
+        }
+        for each in (found, kept)
+    )
+    return sorted(one - other)
+
+
 @pytest.mark.slow
 def test_the_benchmark_of_a_gpu_runs_to_its_end_without_one(tmp_path: Path) -> None:
     """Every item but those of packages that are not here, which say why."""
