@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import vitreous as vt
 from vitreous.cli import run as command
 
 
@@ -32,12 +33,15 @@ def edit() -> Callable[[str], AbstractContextManager[None]]:
 
 @pytest.fixture
 def vitreous(capsys: pytest.CaptureFixture[str]) -> Callable[..., dict[str, Any]]:
-    """Run a command, and return its JSON."""
+    """Run a command, and return its JSON; with `refused` expect a sentence and return nothing."""
 
-    def run(*words: object) -> dict[str, Any]:
+    def run(*words: object, refused: bool = False) -> dict[str, Any]:
         capsys.readouterr()
         code = command([str(word) for word in (*words, "--json")])
         out, err = capsys.readouterr()
+        if refused:
+            assert (code, out) == (2, ""), f"{words[0]} is not refused: {out}{err}"
+            return {}
         assert code == 0, err
         found: dict[str, Any] = json.loads(out)
         return found
@@ -48,7 +52,7 @@ def vitreous(capsys: pytest.CaptureFixture[str]) -> Callable[..., dict[str, Any]
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with two classes of twelve images that differ in brightness, and manifests of the same images:
-    with numbers, with several labels, with texts, with grades; and masks."""
+    with numbers, with several labels, with texts, with grades; masks; pairs of texts; and a model."""
     root = tmp_path_factory.mktemp("contract")
     rng = np.random.default_rng(0)
     rows: dict[str, list[str]] = {kind: ["path,label"] for kind in ("numbers", "several", "texts", "grades")}
@@ -69,4 +73,6 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
         rows["grades"].append(f"{path},{number % 4}")
     for kind, lines in rows.items():
         (root / f"{kind}.csv").write_text("\n".join(lines) + "\n")
+    (root / "pairs.tsv").write_text("".join(f"word {n}\tWort {n}\n" for n in range(60)))
+    vt.save(vt.create("ViT-Ti/8", image_size=16, num_classes=2), root / "teacher")
     return root
