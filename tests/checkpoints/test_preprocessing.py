@@ -15,6 +15,7 @@ from PIL import Image
 
 import vitreous as vt
 from vitreous.checkpoints.formats.timm_registry import registry
+from vitreous.models.preprocessing import Preprocessing
 
 SIZES = [(120, 80), (81, 240), (333, 500), (640, 427), (500, 375), (1023, 771), (299, 224)]  # (W, H)
 
@@ -220,3 +221,12 @@ def test_inputs_that_are_not_square_by_timm_itself(timm: Any) -> None:
             ours = vt.Preprocessing(size=target, crop_fraction=0.9, resize="crop")
             image = photograph(size).convert("RGB")
             assert (theirs(image) - ours(image)).abs().max() < 1e-6, (size, target)
+
+
+def test_of_a_very_long_image_the_middle_alone_is_resized() -> None:
+    pixels = np.zeros((8, 400_000), dtype=np.uint8)
+    middle = slice(199_950, 200_050)
+    pixels[:, middle] = np.random.default_rng(0).integers(0, 256, (8, 100))
+    preprocessing = Preprocessing(size=(64, 64), channels=1)
+    whole, part = (preprocessing.image(Image.fromarray(each)) for each in (pixels, pixels[:, middle]))
+    assert np.abs(np.asarray(whole, np.int16) - np.asarray(part, np.int16)).max() <= 1
