@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 from pathlib import Path
 from typing import Any
 
@@ -184,3 +185,22 @@ def test_a_model_of_another_type_computes_in_it(
 def test_a_residual_network_of_another_type_computes_in_it(pixels: NDArray[np.uint8]) -> None:
     model = vt.create("BiT-R50x1", layers=(1, 1, 1, 1), num_classes=2, image_size=32).half()
     assert vt.embed(model, list(pixels[:2]), progress=False).values.dtype == np.float32
+
+
+def test_one_sentence_names_the_best_encoder_at_hand(
+    pixels: NDArray[np.uint8], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever this machine has."""
+    Image.fromarray(pixels[0]).save(tmp_path / "one.png")
+    vt.embed("vitreous:best", tmp_path / "one.png", progress=False)
+    first, *others = capsys.readouterr().err.splitlines()
+    assert not [line for line in others if "encoder:" in line]
+    name = first.removeprefix("vitreous: encoder: ").partition(" (")[0]
+    embedded = vt.embed(name, tmp_path / "one.png", progress=False)
+    capsys.readouterr()
+    out = tmp_path / "one.npz"
+    assert run(["embed", "vitreous:best", str(tmp_path / "one.png"), "--out", str(out), "--json"]) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["model"] == name
+    assert printed.err.count(first) == 1
+    np.testing.assert_allclose(np.load(out)["features"], embedded.values, atol=1e-5)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 from vitreous.api.options import Threshold as Threshold
 from vitreous.checkpoints.hub_encoders import BEST, best_encoder
 from vitreous.errors import InputError, Param
+from vitreous.languages.terminal import said
 from vitreous.models.settings import set_leaf
 from vitreous.outside import local_path, read_text
 from vitreous.training.options import HasModel as HasModel
@@ -89,8 +90,18 @@ def path_of_run(model: ModelLike) -> str | Path | HasModel | nn.Module:
     """Return the path of a `Run`, and the name of the encoder that `vitreous:best` means; anything else as it
     is."""
     if isinstance(model, str) and model == BEST:
-        return best_encoder()
+        return best_encoder().name
     return model.path if isinstance(model, RunLike) else model
+
+
+def chosen_encoder(model: ModelLike) -> ModelLike:
+    """Return MODEL, and in the place of `vitreous:best` the name of the encoder that it means, which is
+    printed."""
+    if not isinstance(model, str) or model != BEST:
+        return model
+    encoder = best_encoder()
+    say(said("encoder: {name} ({about})", name=encoder.name, about=encoder.about))
+    return encoder.name
 
 
 def named_path(model: ModelLike) -> str:

@@ -13,6 +13,7 @@ from vitreous.api.answer_parts import answer_parts
 from vitreous.api.arguments import (
     ModelLike,
     Settings,
+    chosen_encoder,
     model_fields,
     path_of_run,
     progress_bar,
@@ -130,7 +131,8 @@ def embed(model: ModelLike, images: object, **options: Unpack[EmbedOptions]) -> 
         'features.npz'
 
     Args:
-        model: a run, a checkpoint in any format, hf:org/name, a model name (fresh weights), or a model.
+        model: vitreous:best (the best pre-trained encoder at hand), a run, a checkpoint in any format,
+            hf:org/name, a model name (fresh weights), or a model.
         images: one or many of: a path of a file, a folder or a glob; a PIL image; an array or a tensor. With
             a folder as `out` any DATA: folders, manifests, tar shards, Parquet files, URLs.
         options: of `EmbedOptions`.
@@ -140,7 +142,7 @@ def embed(model: ModelLike, images: object, **options: Unpack[EmbedOptions]) -> 
     """
     asked: dict[str, Any] = {**options}
     out, progress = asked.pop("out"), asked.pop("progress")
-    predictor = predictor_for(model, "features", **asked)
+    predictor = predictor_for(chosen_encoder(model), "features", **asked)
     if out is not None and is_folder(out):
         found = answer_parts(predictor, images, out, progress=progress)
         failed, damaged = (
@@ -193,7 +195,8 @@ def probe(model: ModelLike, data: object = None, **options: Unpack[ProbeOptions]
         [1, 5]
 
     Args:
-        model: a run, a checkpoint in any format, hf:org/name, a model name (fresh weights), or a model.
+        model: vitreous:best (the best pre-trained encoder at hand), a run, a checkpoint in any format,
+            hf:org/name, a model name (fresh weights), or a model.
         data: a dataset in any form that `train` takes; by default that of the run, or else the digits.
         options: of `ProbeOptions`.
 
@@ -203,7 +206,7 @@ def probe(model: ModelLike, data: object = None, **options: Unpack[ProbeOptions]
     Raises:
         InputError: no such model or data, no held-out part, or too few images of a class.
     """
-    shots = tuple(options["shots"] or SHOTS)
+    model, shots = chosen_encoder(model), tuple(options["shots"] or SHOTS)
     check_draws(shots, options["draws"], options["seed"])
     tree = settings_tree(options["settings"], options["config"])
     fields = model_fields({"model": tree.pop("model", {})}, options["image_size"])

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 import vitreous as vt
 from vitreous.api.options import EvaluateOptions, ProbeOptions
-from vitreous.cli.options import AnyModel, Json, TrainedModel, with_parsed_options
+from vitreous.cli.options import FeatureModel, Json, TrainedModel, with_parsed_options
 from vitreous.cli.printing import print_json, print_metrics, print_table, print_wrong
 from vitreous.languages.terminal import said, word
 from vitreous.results import percent
@@ -57,7 +57,7 @@ def evaluate(
 
 @with_parsed_options()
 def probe(
-    model: AnyModel,
+    model: FeatureModel,
     data: Annotated[
         str | None,
         Parameter(
@@ -71,8 +71,9 @@ def probe(
     **options: Unpack[ProbeOptions],
 ) -> None:
     """Evaluate frozen features, and print the accuracy of each probe."""
-    from vitreous.api.arguments import is_fresh
+    from vitreous.api.arguments import chosen_encoder, is_fresh
 
+    model = str(chosen_encoder(model))
     if is_fresh(model):
         print(
             "vitreous:",

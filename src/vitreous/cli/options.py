@@ -122,6 +122,9 @@ MODEL_HELP = (
 Model = Annotated[str, Parameter(help=MODEL_HELP)]
 EXPORTED = ", or an exported model such as an .onnx or .pt2 file"
 AnyModel = Annotated[str, Parameter(help=MODEL_HELP + EXPORTED)]
+FeatureModel = Annotated[
+    str, Parameter(help=f"vitreous:best (the best pre-trained encoder at hand), {MODEL_HELP}{EXPORTED}")
+]
 TrainedModel = Annotated[str, Parameter(help=f"a run directory, any checkpoint with a head{EXPORTED}")]
 Images = Annotated[
     str, Parameter(help="files, folders, globs; if --out is a folder, also manifests, shards, Parquet, URLs")

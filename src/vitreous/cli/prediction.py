@@ -10,7 +10,7 @@ from cyclopts import Parameter, Token
 
 import vitreous as vt
 from vitreous.api.options import EmbedOptions, PredictOptions
-from vitreous.cli.options import AnyModel, Images, Json, TrainedModel, with_parsed_options
+from vitreous.cli.options import FeatureModel, Images, Json, TrainedModel, with_parsed_options
 from vitreous.cli.printing import print_json, print_wrong
 from vitreous.errors import InputError
 from vitreous.languages.terminal import said
@@ -67,13 +67,16 @@ def predict(
 
 @with_parsed_options()
 def embed(
-    model: AnyModel,
+    model: FeatureModel,
     /,
     *images: Images,
     json: Json = False,
     **options: Unpack[EmbedOptions],
 ) -> int:
     """Write the features of images to a file: what the head of the model sees."""
+    from vitreous.api.arguments import chosen_encoder
+
+    model = str(chosen_encoder(model))
     out = options.setdefault("out", Path("features.npz"))
     features = vt.embed(model, list(images), **options)
     if json:
