@@ -13,6 +13,7 @@ from vitreous.checkpoints.facts import (
     Facts,
     Statements,
 )
+from vitreous.checkpoints.files import File
 from vitreous.checkpoints.formats.open_clip_facts import open_clip_facts
 from vitreous.checkpoints.formats.timm_registry import known_architecture, registry, tags_of
 from vitreous.checkpoints.source import Source
@@ -33,6 +34,12 @@ RESIZE_MODES = {"shortest": "center", "squash": "squash", "longest": "border"}  
 UNSHOWN = ("num_heads", "act_layer", "no_embed_class", "pool_include_prefix", "embed_dim")
 OF_A_FLAG = {True: "avg", False: "token"}  # MAE's global_pool
 POOLINGS = {"avg": "mean", "token": "class", "max": "max", "avgmax": "mean+max"}  # timm's: ours
+
+
+def check_architecture(file: File, known: bool) -> None:
+    """Raise InputError for an architecture of timm that is not read, by its name."""
+    if known and "pretrained_cfg" in file.description:  # as timm's own config.json has
+        known_architecture(file.description, file.where)
 
 
 def timm_facts(documents: Documents, source: Source) -> Facts:

@@ -6,12 +6,9 @@ import json
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TypedDict
 
 from vitreous.errors import InputError, nearest
-
-if TYPE_CHECKING:
-    from vitreous.checkpoints.files import File
 
 
 class Registry(TypedDict):
@@ -52,12 +49,6 @@ def known_architecture(config: Mapping[str, object], where: str) -> str:
             f"here{like}"
         )
     return name
-
-
-def check_architecture(file: File, known: bool) -> None:
-    """Raise InputError for an architecture of timm that is not read, by its name."""
-    if known and "pretrained_cfg" in file.description:  # as timm's own config.json has
-        known_architecture(file.description, file.where)
 
 
 def tags_of(architecture: str) -> dict[str, int]:
