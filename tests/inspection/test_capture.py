@@ -226,7 +226,7 @@ def test_a_kind_that_a_model_has_not_is_a_clear_error() -> None:
 def test_a_foreign_model_that_ran_without_attention_is_a_clear_error() -> None:
     convolution = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.LazyLinear(2))
     with (
-        pytest.raises(InputError, match="nothing that it ran is attention"),
+        pytest.raises(InputError, match="none of its operations is attention"),
         vt.capture_attention(convolution),
     ):
         convolution(torch.zeros(1, 3, 8, 8))

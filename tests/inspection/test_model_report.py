@@ -234,7 +234,7 @@ def test_a_model_in_half_precision_is_inspected_in_float32(tmp_path: Path) -> No
 @pytest.mark.slow
 def test_a_map_has_its_numbers(tmp_path: Path) -> None:
     page = report_of(tmp_path).report.read_text(encoding="utf-8")
-    numbers = re.findall(r"([\d.]+)% to ([\d.]+)%, even would be 6\.7%; entropy (\d+)%", page)
+    numbers = re.findall(r"([\d.]+)% to ([\d.]+)%, uniform: 6\.7%; entropy (\d+)%", page)
     attributions = 4 * 2  # four methods, two images
     maps = "attention and rollout of two images, three layers, two relevances"
     assert len(numbers) == 2 * 2 + 3 + 2 + attributions, maps

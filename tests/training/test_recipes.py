@@ -327,6 +327,6 @@ def test_a_difference_that_is_not_one_of_settings_is_said_and_explained(
         assert command(["recipe", name, "--diff", "source"]) == 0
         shown = capsys.readouterr().out
         for row in apart:
-            line = next(each for each in shown.splitlines() if each.startswith("what the code does"))
+            line = next(each for each in shown.splitlines() if each.startswith("the code behaves"))
             assert row["quantity"] in line
             assert row["why"]

@@ -216,7 +216,7 @@ def recipe(
             apart = [word(row["quantity"]) for row in own if row["difference"] > row["limit"]]
             if apart:
                 names = ", ".join(apart)
-                print(said("what the code does differs in: {quantities}", quantities=names))
+                print(said("the code behaves differently in: {quantities}", quantities=names))
             print(f"\n{said('Run next to the source on the same data:')}\n")
             compared = []
             for row in executed:

@@ -107,8 +107,8 @@ def capture_attention(
             hook.remove()
     if watch.has_run and not watch.captured.maps:
         raise InputError(
-            f"{type(model).__name__} has no attention to capture: nothing that it ran is attention as "
-            "PyTorch computes it"
+            f"{type(model).__name__} has no attention to capture: none of its operations is attention "
+            "as PyTorch computes it"
         )
 
 

@@ -253,7 +253,9 @@ def recipe_reasons(
         )
         reasons.append(reason(("augmentation.affine", "augmentation.flip"), text))
     elif changed.random_resized_crop:
-        text = said("images are mirrored, cropped at random and changed in color, as photographs are")
+        text = said(
+            "images are mirrored, cropped at random and changed in color, as is usual for photographs"
+        )
         reasons.append(reason(("augmentation.random_resized_crop", "augmentation.color_jitter"), text))
     else:
         text = said("images are rotated, shifted and scaled a little")

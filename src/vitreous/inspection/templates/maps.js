@@ -23,7 +23,7 @@ function pixelsOf(image) {
   return context.getImageData(0, 0, canvas.width, canvas.height);
 }
 
-// The end of a map's color scale: four times even attention, or the largest value if it is more.
+// The end of a map's color scale: four times uniform attention, or the largest value if it is more.
 function endOf(values) {
   return Math.max(...values, 4 * values.reduce((sum, each) => sum + each, 0) / values.length, 1e-12);
 }
