@@ -99,6 +99,6 @@ def encoders_at_hand(*, offline: bool) -> Iterator[HubEncoder]:
         yield HubEncoder(name, "comes with vitreous")
 
 
-def best_encoder() -> Encoder:
+def best_encoder() -> HubEncoder:
     """Return the best encoder that needs no download: what `vitreous:best` means."""
     return next(encoders_at_hand(offline=True))
