@@ -14,6 +14,7 @@ from PIL import Image
 
 import vitreous as vt
 from vitreous.api.training import settings_of
+from vitreous.checkpoints.installed_encoders import INSTALLED_ENCODERS
 from vitreous.checkpoints.native_writing import save_native
 from vitreous.cli import run as command
 from vitreous.data.config import DataConfig
@@ -34,6 +35,7 @@ from vitreous.training.place import ON_CPU
 from vitreous.training.run import Run
 from vitreous.training.trainer import NotFinite, Trainer
 
+PHOTOS = "vitreous:photos"
 CPU = torch.device("cpu")
 TINY = {
     "model": {"width": 16, "depth": 1, "heads": 2, "mlp_dim": 16},
@@ -417,3 +419,16 @@ def test_the_teacher_follows_until_the_time_is_up(tmp_path, monkeypatch):
 def test_an_objective_that_hides_nothing_is_refused(objective, settings, said):
     with pytest.raises(InputError, match=said):
         task_named(objective).plan("digits", {**TINY, "pretraining": settings})
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not INSTALLED_ENCODERS[PHOTOS].path, reason="its package is not installed")
+def test_pre_training_begins_with_an_encoder_of_another_package(heap, tmp_path):
+    """Most of its weights are in the network before its Transformer layers."""
+    settings = {"training.length": "2 steps", "training.batch_size": 4}
+    how = {"objective": "contrastive", "image_size": 64, "device": "cpu", "progress": False}
+    run = vt.pretrain(heap, init=PHOTOS, out=tmp_path / "run", settings=settings, **how)
+    before, after = vt.load(PHOTOS, image_size=64), vt.load(run.path)
+    assert after.config.stem == before.config.stem
+    for name, weight in before.state_dict().items():
+        torch.testing.assert_close(after.state_dict()[name], weight, rtol=0.1, atol=1e-3)
