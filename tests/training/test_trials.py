@@ -35,7 +35,6 @@ from vitreous.evaluation.classical import (
 from vitreous.evaluation.measures import MEASURES
 from vitreous.evaluation.result import Metric
 from vitreous.evaluation.scores import Interval
-from vitreous.languages import speaking
 from vitreous.models.settings import merged
 from vitreous.results import duration
 from vitreous.tasks import doctor, task_named, trials
@@ -641,8 +640,7 @@ def test_the_first_of_the_table_is_what_answers(tmp_path: Path, capsys: pytest.C
     assert f"The model is the best of {len(rows)} candidates: {run.result.title}." in report
     described = vt.describe(out)
     assert str(described).startswith("The model is a support vector machine on pixels.\n")
-    with speaking("ko"):
-        assert "SVM" in (korean := str(vt.describe(out)).splitlines()[0])
+    assert "SVM" in (korean := str(vt.describe(out, language="ko")).splitlines()[0])
     assert "answers" not in korean
     print_result(run.result)
     assert f"the model is the best of {len(rows)} candidates: {run.result.title}" in capsys.readouterr().out
