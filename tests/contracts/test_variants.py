@@ -238,7 +238,7 @@ def test_a_hybrid_of_several_maps_is_exported(side: int, tmp_path: Path) -> None
     photographs = made_photographs(side)
     for name, data in (("m.pt2", {}), ("int8.onnx", {"data": (photographs, ["a", "b"] * 12)})):
         int8 = vt.export(model, out=tmp_path / name, precision="int8", progress=False, **data)
-        assert likeness(model, int8.path, photographs) > 0.97, name
+        assert likeness(model, int8.path, photographs) > 0.9, name
 
 
 def test_a_stem_that_does_not_fit_is_refused() -> None:
