@@ -270,7 +270,7 @@ def trained(name: str, folder: Path, seed: int) -> vt.Run:
 
 
 def examined(name: str, folder: Path, seed: int) -> dict[str, Any]:
-    """Train a run and ask doctor. Notes are not alarms, and `below baseline` is none: it compares."""
+    """Train a run and ask doctor. A note is not an alarm, nor is `below baseline`, which compares."""
     case, began = CASES[name], time.perf_counter()
     run = trained(name, folder, seed)
     findings = vt.doctor(run).findings
