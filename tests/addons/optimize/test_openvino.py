@@ -79,6 +79,7 @@ def test_a_model_without_a_head_is_a_folder(precision: str, tmp_path: Path) -> N
     assert difference < {"fp32": 1e-4, "int8": 0.3}[precision]
 
 
+@pytest.mark.slow
 def test_what_nncf_cannot_quantize_is_a_sentence(tmp_path: Path) -> None:
     """Images of another size than the model's, for instance."""
     pytest.importorskip("nncf")
