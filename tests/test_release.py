@@ -66,20 +66,7 @@ def test_a_release_has_the_notes_of_its_version(version: str, kind: str, tmp_pat
     )
     (tmp_path / "gh").write_text('#!/bin/sh\nprintf "%s\\n" "$@" > called\n')
     (tmp_path / "gh").chmod(0o755)
-    environment = {
-        "PATH": f"{tmp_path}:{os.environ['PATH']}",
-        "GITHUB_REF_NAME": f"v{version}",
-        "GITHUB_SERVER_URL": "https://github.com",
-        "GITHUB_REPOSITORY": "owner/vitreous",
-    }
-    command = [
-        "bash",
-        "-euo",
-        "pipefail",
-        "-c",
-        step("notes", "The release, with its section of the changelog"),
-    ]
-    subprocess.run(command, cwd=tmp_path, env=environment, check=True)
+    assert write_notes(version, tmp_path) == 0
     called = (tmp_path / "called").read_text().splitlines()
     assert called[:3] == ["release", "create", f"v{version}"]
     assert {"--prerelease", "--latest"} & {*called} == {kind}
@@ -92,16 +79,19 @@ def test_a_release_has_the_notes_of_its_version(version: str, kind: str, tmp_pat
 
 def test_no_release_is_made_of_a_version_without_notes(tmp_path: Path) -> None:
     (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n## 0.1.0\n\nFirst version.\n")
-    environment = {"PATH": os.environ["PATH"], "GITHUB_REF_NAME": "v1.0.0"}
-    environment |= {"GITHUB_SERVER_URL": "https://github.com", "GITHUB_REPOSITORY": "owner/vitreous"}
-    command = [
-        "bash",
-        "-euo",
-        "pipefail",
-        "-c",
-        step("notes", "The release, with its section of the changelog"),
-    ]
-    assert subprocess.run(command, cwd=tmp_path, env=environment).returncode == 1
+    assert write_notes("1.0.0", tmp_path) == 1
+
+
+def write_notes(version: str, folder: Path) -> int:
+    """Run the step of the workflow that releases with notes, and return its exit status."""
+    script = step("notes", "The release, with its section of the changelog")
+    environment = {
+        "PATH": f"{folder}:{os.environ['PATH']}",
+        "GITHUB_REF_NAME": f"v{version}",
+        "GITHUB_SERVER_URL": "https://github.com",
+        "GITHUB_REPOSITORY": "owner/vitreous",
+    }
+    return subprocess.run(["bash", "-euo", "pipefail", "-c", script], cwd=folder, env=environment).returncode
 
 
 def test_the_site_has_one_address() -> None:
