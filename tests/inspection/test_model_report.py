@@ -200,7 +200,7 @@ def test_attention_that_is_almost_even_is_said_to_be(tmp_path: Path, scale: floa
             if "qkv" in name:
                 parameter.mul_(scale)
     page = write_model_report(model, images(1), tmp_path, MADE).report.read_text(encoding="utf-8")
-    assert ("almost even (its entropy is 100% of the largest possible)" in page) == even
+    assert ("almost uniform (its entropy is 100% of the largest possible)" in page) == even
 
 
 @pytest.mark.slow
