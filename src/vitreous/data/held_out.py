@@ -584,8 +584,7 @@ def renamed_classes(
     by_digest: Mapping[str, SplitRow],
 ) -> dict[str, str]:
     """Return the recorded names of classes that have another one now, by the name that they have now. The
-    digests tell: most images of a class that is gone are recognized,
-    and all of these have one class that is new.
+    digests tell: most images of a class that is gone are recognized, and all of these have one new class.
 
     Args:
         keys: the names of the images, by part of the source.
