@@ -34,7 +34,7 @@ LEFT_OUT = {
     "tests/contracts/test_tasks.py": AGAIN,
     "tests/docs/test_lessons.py": AGAIN,
     "tests/docs/test_pages.py": LONG,
-    "tests/test_benchmarks.py": UNSEEN,
+    "tests/test_benchmarks.py": LONG,
     "tests/test_gpu_with_values.py": LONG,
     "tests/training/test_faults.py": UNSEEN,
     "tests/training/test_processes.py": UNSEEN,
