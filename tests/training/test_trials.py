@@ -462,7 +462,7 @@ def test_trials_too_short_to_learn_anything_are_not_begun(
     """Three seconds hold no trial on five folds: what classical methods answer is the model."""
     run = vt.train(draw(tmp_path / "photos", 20), minutes=0.05, offline=True, out=tmp_path / "run")
     said = capsys.readouterr().err
-    assert "nothing is trained: there is no time for the short trials" in said
+    assert "nothing is trained: the time left is too short for trials" in said
     assert "from scratch:" not in said
     assert run.evaluation.accuracy > 0.5
     assert not (run.path / "checkpoints").exists(), "no network is built, whose features would take seconds"

@@ -554,7 +554,7 @@ class Trials:
         """
         if tried is None and not self.table.held_out:
             return said(
-                "nothing is trained: there is no time for the short trials that would choose what to train"
+                "nothing is trained: the time left is too short for trials that would choose what to train"
             )
         if self.table.is_solved and not self.asked:
             return said("nothing is trained: {name} answers all of them correctly", name=ahead.trial.title())
