@@ -54,7 +54,7 @@ def test_flips_mirror_some_images_and_leave_the_others():
     assert 16 < same.sum() < 48
 
 
-def test_every_step_of_every_epoch_is_augmented_anew():
+def test_each_step_of_each_epoch_has_its_own_augmentation():
     transform = BatchTransform(
         Preprocessing(channels=3), AugmentationConfig(affine=AffineConfig(translate=0.3))
     )
