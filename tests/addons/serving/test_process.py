@@ -164,7 +164,7 @@ def end():
 write_place(Path.cwd())
 threading.Thread(target=end, daemon=True).start()
 try:
-    sys.exit(what_differs("serve"))
+    sys.exit(what_differs("serve") or None)  # "" would be a failure
 except KeyboardInterrupt:
     sys.exit(0)
 """
