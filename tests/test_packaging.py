@@ -49,6 +49,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(command: list[str], folder: Path, code: int = 0) -> str:
     """What a command wrote, both streams; it has to end with `code`."""
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    clean["PIP_CONSTRAINT"] = str(ROOT / "constraints.txt")  # make has it relative to ROOT
     done = subprocess.run(command, cwd=folder, env=clean, capture_output=True, text=True, check=False)
     assert done.returncode == code, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout + done.stderr
