@@ -715,7 +715,8 @@ def test_a_page_leads_to_the_site_and_pages_of_the_site_to_each_other(
     with Visit(browser, tmp_path / f"{LIVE['photo']}.html", shown="") as tab:
         for name in ("digits", "emoji", "photo"):
             assert tab.locator("#others a").count() == len(LIVE) == 3
-            tab.click(f"#others a[href='{LIVE[name]}.html']")
+            with tab.expect_navigation():
+                tab.click(f"#others a[href='{LIVE[name]}.html']")
             tab.wait_for_function(f"() => DATA.bundled === '{name}' && byId('guess-now').textContent")
             current = tab.locator("#others [aria-current=page]")
             assert current.inner_text() == catalog("en")["learn"]["words"][f"page_of_{name}"]
@@ -988,7 +989,7 @@ def test_a_place_opens_over_the_screen_and_leads_back(browser: Any, page: Path) 
     with Visit(browser, page, shown="", reduced_motion="reduce") as tab:
         assert tab.locator("#how canvas, #panels canvas").count() == 0, "what is closed is not drawn"
         tab.click("#how-open")
-        assert tab.locator(".place-button canvas").count() >= 15
+        tab.wait_for_function("() => document.querySelectorAll('.place-button canvas').length >= 15")
         assert tab.locator("#panels canvas").count() == 0
         tab.locator("#open-mlp").scroll_into_view_if_needed()
         there = tab.evaluate("() => scrollY")
