@@ -25,7 +25,14 @@ from vitreous.deployment.programs import format_named, open_image_model
 from vitreous.errors import InputError
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config import ViTConfig
-from vitreous.models.ensemble import DescribedConfig, EnsembleConfig, LinearConfig, MemberConfig
+from vitreous.models.ensemble import (
+    DescribedConfig,
+    EnsembleConfig,
+    KernelConfig,
+    LinearConfig,
+    MemberConfig,
+    NetworkConfig,
+)
 from vitreous.models.model import Model, build_model
 from vitreous.models.preprocessing import Preprocessing
 
@@ -298,8 +305,27 @@ def test_a_precision_is_calibrated_on_images_of_many_bands():
 PAGES = Path(__file__).parents[2] / "docs"
 
 
+def mean_with_a_network() -> Model:
+    """What `train` hands over where the mean of a support vector machine and a network is best: images are
+    prepared as for the network."""
+    shape = {**TINY, "image_size": (32, 48), "pooling": "mean", "class_token": False}
+    network = build_model(vt.ViTConfig(**shape))
+    prepared = network.preprocessing.model_copy(update={"crop_fraction": 0.875, "interpolation": "bicubic"})
+    machine = MemberConfig(features=DescribedConfig(), head=KernelConfig(gamma=2.0, vectors=(2, 0, 3)))
+    seen = NetworkConfig(network=network.config.model_copy(update={"num_classes": None}))
+    config = EnsembleConfig(
+        image_size=(32, 48), num_classes=3, members=(machine, MemberConfig(features=seen))
+    )
+    model: Any = build_model(config, preprocessing=prepared)
+    for part in (*model.seen.parameters(), *model.head.heads.parameters()):
+        nn.init.normal_(part, std=0.2)
+    nn.init.normal_(model.head.heads[0].vectors, std=0.02)
+    nn.init.constant_(model.head.heads[0].sharpness, 1.0)
+    return model.eval()
+
+
 @pytest.mark.parametrize("language", ["en", "ko"])
-@pytest.mark.parametrize("kind", ["squash", "crop", "fit", "several labels", "ensemble"])
+@pytest.mark.parametrize("kind", ["squash", "crop", "fit", "several labels", "ensemble", "network in a mean"])
 def test_the_program_of_the_page_answers_as_predict(
     language: str, kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -312,6 +338,8 @@ def test_the_program_of_the_page_answers_as_predict(
         member = MemberConfig(features=DescribedConfig(kind="thumbnail"), head=linear)
         config = EnsembleConfig(image_size=(64, 64), num_classes=3, members=(member,))
         model = build_model(config)
+    elif kind == "network in a mean":
+        model = mean_with_a_network()
     else:
         model = vt.create(
             "ViT-Ti/8", image_size=(32, 48), num_classes=3, width=24, depth=1, heads=2, mlp_dim=24
