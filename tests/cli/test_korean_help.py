@@ -205,7 +205,7 @@ def test_what_is_printed_goes_through_the_catalog() -> None:
 
 def test_why_an_image_cannot_be_read_is_korean() -> None:
     with speaking("ko"):
-        assert unreadable("no image of a known format") == "알려진 형식의 이미지가 아님"
+        assert unreadable("not an image of a known format") == "알려진 형식의 이미지가 아님"
         assert unreadable("20000x9000 pixels, more than 100000000") == "20000x9000픽셀: 100000000픽셀보다 큼"
         assert unreadable("what a library said of 3") == "what a library said of 3"
     with speaking("en"):

@@ -74,9 +74,9 @@ def giant() -> bytes:
     ("data", "reason"),
     [
         (lambda jpeg: b"", "empty"),
-        (lambda jpeg: b"no image at all", "no image of a known format"),
-        (lambda jpeg: b"<svg xmlns='http://www.w3.org/2000/svg'/>", "no image of a known format"),
-        (lambda jpeg: b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "no image of a known format"),
+        (lambda jpeg: b"no image at all", "not an image of a known format"),
+        (lambda jpeg: b"<svg xmlns='http://www.w3.org/2000/svg'/>", "not an image of a known format"),
+        (lambda jpeg: b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "not an image of a known format"),
         (lambda jpeg: save(Image.new("RGB", (50, 50)), "BMP")[:200], "truncated"),
         (lambda jpeg: jpeg[:30], "."),
         (lambda jpeg: giant(), "more than 178956970 pixels"),

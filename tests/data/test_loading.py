@@ -169,7 +169,7 @@ def test_bad_images_are_left_out_and_listed(photos, in_memory, workers, tmp_path
     ] or len(loading.bad) == 2
     loading.bad.write(tmp_path / "bad_files.txt")
     lines = (tmp_path / "bad_files.txt").read_text().splitlines()
-    assert f"{photos}/cat/0.jpg\tno image of a known format" in lines
+    assert f"{photos}/cat/0.jpg\tnot an image of a known format" in lines
 
 
 @pytest.mark.parametrize("in_memory", [True, False])

@@ -188,7 +188,7 @@ def test_images_of_which_none_can_be_read_say_why(tmp_path):
     for name in ("a", "b"):
         (tmp_path / f"{name}.jpg").write_bytes(b"no image")
     rows = [("path", "label"), ("a.jpg", "cat"), ("b.jpg", "dog")]
-    with pytest.raises(InputError, match=r"none of the 2 images .*\.jpg \(no image of a known format\)"):
+    with pytest.raises(InputError, match=r"none of the 2 images .*\.jpg \(not an image of a known format\)"):
         open_data(write(tmp_path / "list.csv", rows), DataConfig(test_fraction=0.5))
 
 

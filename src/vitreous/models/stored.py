@@ -231,7 +231,7 @@ def is_video(head: bytes) -> bool:
 def decoding_error(error: Exception, data: bytes = b"") -> str:
     """Why an image cannot be read, in a few words without addresses. data: of its file."""
     if isinstance(error, UnidentifiedImageError):
-        return "a video: save its frames as images" if is_video(data) else "no image of a known format"
+        return "a video: save its frames as images" if is_video(data) else "not an image of a known format"
     if isinstance(error, MemoryError):
         return "it takes more memory than is available"
     if isinstance(error, Image.DecompressionBombError):

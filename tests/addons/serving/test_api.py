@@ -248,7 +248,7 @@ def bomb() -> bytes:
 @pytest.mark.parametrize(
     ("path", "request_", "status", "words"),
     [
-        ("", form(("notes.txt", b"hello")), 422, "notes.txt: no image of a known format"),
+        ("", form(("notes.txt", b"hello")), 422, "notes.txt: not an image of a known format"),
         ("", form(("a", b"hello"), ("b", b"")), 422, "1 more cannot be answered either"),
         ("", form(("torn.png", image()[:300])), 422, "torn.png: "),
         ("", form(("empty.png", b"")), 422, "the file is empty"),

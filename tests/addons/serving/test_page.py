@@ -151,7 +151,7 @@ def test_a_number_and_features_are_shown_without_classes(browser: Any, regressor
 def test_what_failed_is_told_in_words_and_asked_for_again(browser: Any, classifier: Classifier) -> None:
     with visit(browser, classifier) as page:
         give(page, "notes.png", b"hello")
-        assert page.inner_text("#problem") == "notes.png: no image of a known format"
+        assert page.inner_text("#problem") == "notes.png: not an image of a known format"
         page.route("**/v1/*", lambda route: route.fulfill(status=503, json={"error": "too much to do"}))
         give(page)
         assert page.inner_text("#problem") == "too much to do"

@@ -634,7 +634,7 @@ def test_a_study_of_own_images_and_settings(own: Path) -> None:
     assert first["half_width"] > half_width(first["seeds"])
     row = kept["rows"][0]
     assert row["interval"][1] - row["mean"] == pytest.approx(half_width(row["values"]["accuracy"], 1 / 3))
-    assert "a quarter of which each seed holds out" in (own / "table.md").read_text(encoding="utf-8")
+    assert "each seed holds out a quarter of them" in (own / "table.md").read_text(encoding="utf-8")
     with pytest.raises(InputError, match="has no results of studies"):  # nor does it count for the ledger
         Ledger.read(own.parent)
 

@@ -1,4 +1,4 @@
-"""Models that write text: the Transformer of 2017, which translates, and TrOCR, which reads lines of text."""
+"""Models that write text: the original Transformer (2017), which translates, and TrOCR, which reads lines."""
 
 from vitreous.extensions import Addon, Command, Kind, TaskRow
 
@@ -27,7 +27,7 @@ ADDON = Addon(
     },
     commands={
         "translate": Command(
-            "Train the Transformer of 2017 on pairs of texts, or translate with it.",
+            "Train the original Transformer (2017) on pairs of texts, or translate with it.",
             f"{HERE}.command",
             (
                 "vitreous translate train --steps 300 --out runs/numbers",

@@ -1,4 +1,4 @@
-"""`vitreous.train_translator` and `translate`: the Transformer of 2017, on pairs of texts."""
+"""`vitreous.train_translator` and `translate`: the original Transformer (2017), on pairs of texts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from vitreous.training.options import with_options
 
 @with_options(TranslatorOptions)
 def train_translator(pairs: str | None = None, **options: Unpack[TranslatorOptions]) -> Run:
-    """Train the Transformer of 2017 on pairs of texts; `translate` translates with it.
+    """Train the original Transformer (2017) on pairs of texts; `translate` translates with it.
 
     Example:
         >>> run = vt.train_translator(steps=2, out="runs/new", progress=False)

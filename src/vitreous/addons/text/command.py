@@ -35,7 +35,7 @@ def translate(
     json: Json = False,
     **options: Unpack[TranslatorOptions],
 ) -> int:
-    """Train the Transformer of 2017 on pairs of texts, or translate with it."""
+    """Train the original Transformer (2017) on pairs of texts, or translate with it."""
 
     def print_example(result: RunResult) -> None:
         path, example = quote(str(result.run.path)), quote(result.extra["example"])
