@@ -1,5 +1,6 @@
 """What tests share: a quiet, repeatable PyTorch, a few images, and a browser."""
 
+import gc
 import os
 
 # Before torch is imported, and for every process that a test starts: the tests share the cores by processes.
@@ -24,6 +25,10 @@ from hypothesis import HealthCheck, settings
 from PIL import Image
 
 import shards
+
+# Most objects live until the tests end. With Python's 700 new ones before garbage is looked for, half of the
+# time in which tests are collected was spent on looking.
+gc.set_threshold(200_000, *gc.get_threshold()[1:])
 
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
@@ -134,6 +139,14 @@ def _torchvision_operators() -> Iterator[None]:
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--shard", metavar="K/N", help="a share of the slow tests, or documents: see shards.py")
     parser.addoption("--measure", action="store_true", help="keep the seconds of each file for the shards")
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # the tests themselves, and all that was imported for them
+
+
+def pytest_unconfigure() -> None:
+    gc.freeze()  # the process ends: what is left need not be walked again
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
