@@ -139,7 +139,8 @@ def test_a_collapsed_teacher_is_found(pretraining: Run, entropy: float) -> None:
 
 
 def test_a_process_without_a_validation_batch_sees_no_collapse() -> None:
-    assert list(task_named("dino").alarms([])) == []  # type: ignore[attr-defined]
+    (collapse,) = task_named("dino").info.alarms
+    assert list(collapse([])) == []
 
 
 def test_a_pre_training_that_explains_nothing_is_found(pretraining: Run) -> None:

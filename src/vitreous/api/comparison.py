@@ -112,8 +112,7 @@ def compared_run(
         with computing(precision, how["device"]):
             evaluation = task.evaluate(answerer, held.examples, progress=advance, **how)
         model.to("cpu")
-        examples = task.to_inspect(held.examples)
-        if isinstance(examples, ImageDataset):
-            shown = page_of_runs.Shown(examples, model.preprocessing)
+        if isinstance(held.examples, ImageDataset):
+            shown = page_of_runs.Shown(held.examples, model.preprocessing)
     size = sum(each.numel() for each in model.parameters())
     return ComparedRun(name, path, size, run.metrics(), leaves(run.config), evaluation), shown

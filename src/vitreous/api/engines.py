@@ -122,7 +122,8 @@ class AnswerEngine(ModelEngine):
         self.task, self.answerer = open_answerer(known_module(source), tta=tta, **self.use.fields)
         self.task_name = self.task.name
         self.model = module_of(self.answerer)
-        self.about = self.task.answer_metadata(self.answerer)
+        if metadata := self.task.info.answer_metadata:
+            self.about = metadata(self.answerer)
 
     def begin(self, images: ImageDataset | None, folder: Path | None = None) -> None:
         before = self.working

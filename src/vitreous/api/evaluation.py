@@ -24,7 +24,7 @@ from vitreous.evaluation.inference_precision import automatic_precision
 from vitreous.evaluation.real_labels import labels_of_images, read_real_labels
 from vitreous.evaluation.result import Evaluation
 from vitreous.tasks.answerer import open_answerer, task_or_classification
-from vitreous.tasks.task import module_of
+from vitreous.tasks.task import check_options, module_of
 from vitreous.training.distributed import process_group
 from vitreous.training.options import with_options
 from vitreous.training.precision import computing
@@ -56,7 +56,7 @@ def evaluate(model: ModelLike, data: Any = None, **options: Unpack[EvaluateOptio
     changed = {name: options.get(name) for name in ("image_size", "settings", "config")}
     asked = model if any(changed.values()) else program_of(model)
     task = task_or_classification(asked)
-    task.check_options("evaluate", tta=tta, real_labels=real_labels, workers=options["workers"], **changed)
+    check_options(task, "evaluate", tta=tta, real_labels=real_labels, workers=options["workers"], **changed)
     labels = None if real_labels is None else read_real_labels(real_labels)
     tree = settings_tree(options["settings"], options["config"])
     overrides = model_fields({"model": tree.pop("model", {})}, options["image_size"])

@@ -27,7 +27,7 @@ from vitreous.api.arguments import (
 from vitreous.api.model_source import computation, resolve_model
 from vitreous.api.options import AttributeOptions, InspectOptions
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import ClassTargets
+from vitreous.data.dataset import ClassTargets, ImageDataset
 from vitreous.data.image_list import Failure, image_list
 from vitreous.data.image_samples import image_rows
 from vitreous.data.sources import open_data
@@ -41,7 +41,7 @@ from vitreous.models.stored import BadImage, ImageLike
 from vitreous.models.vit import ViT
 from vitreous.results import Result
 from vitreous.tasks.answerer import task_of, task_or_classification
-from vitreous.tasks.task import AnyTask, module_of
+from vitreous.tasks.task import AnyTask, check_options, module_of
 from vitreous.training.options import with_options
 from vitreous.training.precision import answering_precision, computing, pick_device, weights_type
 from vitreous.training.run import default_path
@@ -143,7 +143,7 @@ def inspect(model: ModelLike, images: object = None, **options: Unpack[InspectOp
     check_weights(answerer, "inspect")
     task = task_or_classification(answerer)
     given = {name: options.get(name) for name in ("label", "patch", "compare", "attributions")}
-    task.check_options("inspect", **given, image_size=options["image_size"], settings=tree)
+    check_options(task, "inspect", **given, image_size=options["image_size"], settings=tree)
     if named:
         answerer = task.open(str(model), **fields)
         task = task_of(answerer) or task
@@ -299,7 +299,7 @@ def examples_to_show(task: AnyTask, model: ModelLike, answerer: Any, given: Any)
             rows = across_folders([Path(found.name(row)).parent.name for row in rows])
     else:
         found, about = held_out_examples(task, model, answerer)
-        if isinstance(found, list):  # of texts
+        if not isinstance(found, ImageDataset):  # texts, of which the page shows some
             return ShownExamples(found)
         rows = found.sample(task.info.inspected)
     read, labels = [], []
@@ -368,4 +368,4 @@ def held_out_examples(task: AnyTask, model: ModelLike, answerer: object) -> tupl
         return open_data("digits", DataConfig()).test, phrase("inspection.digits")
     held = task.open_held_out(name, answerer, None, {})
     about = phrase("inspection.held-out", source=held.source, part=words("inspection.parts")[held.part])
-    return task.to_inspect(held.examples), about
+    return held.examples, about

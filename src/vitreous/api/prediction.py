@@ -23,10 +23,12 @@ from vitreous.training.options import options_of, with_options
 if TYPE_CHECKING:
     from vitreous.api import answer_parts
     from vitreous.results import Answer
+    from vitreous.tasks import task as tasks
     from vitreous.training import run as runs
 else:  # they import PyTorch, without which an exported file answers
     answer_parts = LazyModule("vitreous.api.answer_parts")
     runs = LazyModule("vitreous.training.run")
+    tasks = LazyModule("vitreous.tasks.task")
 
 OF_SOME_TASKS = {name for name, option in options_of(PredictOptions).items() if option.of}
 FEW = 8  # images, whose progress is not shown
@@ -68,7 +70,7 @@ def predict(model: ModelLike, images: object, **options: Unpack[PredictOptions])
     light = not in_parts and predictor.light is not None
     if not light:
         given = {name: value for name, value in asked.items() if name in OF_SOME_TASKS}
-        use.task.check_options("predict", **given, out=out)
+        tasks.check_options(use.task, "predict", **given, out=out)
     writes_files = not light and bool(use.task.info.answer_folder)
     if out is not None and in_parts and not writes_files:
         done = answer_parts.answer_parts(predictor, images, Path(out), progress=progress)

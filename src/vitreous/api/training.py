@@ -18,7 +18,7 @@ from vitreous.languages.terminal import said
 from vitreous.models.settings import set_leaf
 from vitreous.tasks import task_named
 from vitreous.tasks.forecast import Forecast, forecast
-from vitreous.tasks.task import AnyPlan, AnyTask, Tree
+from vitreous.tasks.task import AnyPlan, AnyTask, Tree, check_options
 from vitreous.tasks.training_run import with_run
 from vitreous.training.clock import Clock
 from vitreous.training.config import MachineConfig, length_of
@@ -66,7 +66,7 @@ def train(data: object = None, **options: Unpack[TrainOptions]) -> Run:
     if task.config.command != "train":
         raise InputError(f"the task {task.name} is trained by vitreous {task.config.command}")
     given = {name: options.get(name) for name in (*ImageOptions.__annotations__, "recipe")}
-    task.check_options("train", **given, batch_size="auto" if options.get("batch_size") == "auto" else None)
+    check_options(task, "train", **given, batch_size="auto" if options.get("batch_size") == "auto" else None)
     source = None if data is None else data_source(data, task.info.targets, settings)
     return start_training(TrainRequest.of(task, source, settings, options))
 

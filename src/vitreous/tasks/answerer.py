@@ -14,7 +14,7 @@ from vitreous.evaluation.outputs import AveragedViews
 from vitreous.extensions import addons, kinds, tasks
 from vitreous.outside import Hub, Local, local_path, parse_place
 from vitreous.tasks import task_named
-from vitreous.tasks.task import AnyTask, module_of
+from vitreous.tasks.task import AnyTask, module_of, other_command
 
 # What published models of transformers are for, by their model_type.
 PUBLISHED = {kind: task for addon in addons().values() for kind, task in addon.published.items()}
@@ -89,7 +89,7 @@ def open_answerer(
     run = Path(model)
     trained = read_tree(run).get("task") if (run / "config.toml").is_file() else None
     if trained in tasks() and task_named(str(trained)).info.no_answers:
-        raise InputError(task_named(str(trained)).other_command(run))
+        raise InputError(other_command(task_named(str(trained)), run))
     opened = task.open(str(model), **overrides)
     if not (fresh or has_weights(str(model))):
         raise InputError(

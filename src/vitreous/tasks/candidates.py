@@ -59,7 +59,7 @@ from vitreous.models.model import Model, as_probabilities
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.results import percent
 from vitreous.tasks import task_named
-from vitreous.tasks.task import AnyTask, Trained
+from vitreous.tasks.task import AnyTask, Trained, get_held_out
 from vitreous.training.config import RunConfig
 from vitreous.training.initial_model import starting_model
 from vitreous.training.settings import validated
@@ -508,7 +508,7 @@ def baselines_of(task: AnyTask, trained: Trained[Any, Any]) -> tuple[Baseline, .
     """Return what methods without a network get on the images that a run is evaluated on: they learn from all
     others, and from mirror images where the network does."""
     data, config = trained.data, trained.run.config
-    part, held_out = task.get_held_out(data)
+    part, held_out = get_held_out(task, data)
     if held_out is None:
         return ()
     table: Table | None = getattr(trained.compared, "table", None)

@@ -20,12 +20,13 @@ from vitreous.languages.terminal import said
 from vitreous.models.model import Model, Runnable
 from vitreous.results import Answer, percent
 from vitreous.tasks.images import INSPECTING, READING, TRAINING, ImageTask, choose_for
-from vitreous.tasks.task import IMAGES, Card, TaskInfo
+from vitreous.tasks.task import IMAGES, Card, TaskInfo, get_held_out
 from vitreous.training.config import RunConfig
 
 if TYPE_CHECKING:
     from vitreous.data import sources
     from vitreous.data.config import DataConfig
+    from vitreous.data.findings import Finding
     from vitreous.deployment import classifier
     from vitreous.evaluation import calibration, classical, classification, features, scores
     from vitreous.evaluation.result import Evaluation
@@ -252,11 +253,17 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
         return classification.evaluate(answerer, examples, **options)
 
     def report(
-        self, trained: Trained[RunConfig, Splits], answerer: Classifier, evaluation: Any, **extra: Any
+        self,
+        trained: Trained[RunConfig, Splits],
+        answerer: Classifier,
+        evaluation: Any,
+        findings: Sequence[Finding],
+        extra: Mapping[str, Any],
     ) -> Path | None:
-        if evaluation is None or not isinstance(answerer, Model):
-            return None
         run, data = trained.run, trained.data
+        images = get_held_out(self, data)[1]
+        if images is None or not isinstance(answerer, Model):
+            return None
         if (
             isinstance(evaluation, classification.ClassificationEvaluation)
             and len(evaluation.classes) > classification.MOST_CLASSES
@@ -271,11 +278,11 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
             run.path,
             model=answerer,
             evaluation=evaluation,
-            images=self.get_held_out(data)[1],
+            images=images,
             baselines=[classical.Baseline(**each) for each in extra["baselines"]],
             candidates=extra["candidates"],
             sheet=sheet,
-            findings=extra["findings"],
+            findings=findings,
         )
 
     def extra_fields(self, trained: Trained[RunConfig, Splits]) -> dict[str, Any]:

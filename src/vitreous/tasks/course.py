@@ -43,7 +43,8 @@ def course(run: AnyRun, classes: int | None = None, usual: TrainingConfig | None
         usual=usual,
         moving_target=task.info.moving_target,
     )
-    yield from task.alarms(rows)
+    for alarm in task.info.alarms:
+        yield from alarm(rows)
 
 
 def course_of(

@@ -64,10 +64,9 @@ def examine_run(path: Path) -> list[Finding]:
     if (path / "model").exists():
         data = task.open_data(run.config, run.split)
         findings += known_findings(data, labels=task.info.targets != "unlabeled")
-        some = data.train if isinstance(data.train, ImageDataset) else task.to_inspect(data.test)
         images: list[Stored] = []
-        if isinstance(some, ImageDataset):
-            images = [image for _, image in some.readable(some.sample(SAMPLE))]
+        if isinstance(data.train, ImageDataset):
+            images = [image for _, image in data.train.readable(data.train.sample(SAMPLE))]
         if images:
             model = load(path / "model")
             seeing: Model = getattr(model, "encoder", model)

@@ -15,7 +15,7 @@ from vitreous.evaluation.inference_precision import automatic_precision
 from vitreous.evaluation.outputs import Progress
 from vitreous.tasks.course import FINDINGS, course_of, with_others
 from vitreous.tasks.result import RunResult, write_card
-from vitreous.tasks.task import AnyPlan, AnyTask, Trained, module_of
+from vitreous.tasks.task import AnyPlan, AnyTask, Trained, get_held_out, module_of
 from vitreous.training.place import ON_CPU, Place
 from vitreous.training.precision import computing
 
@@ -54,7 +54,7 @@ def finish(
         trained, chosen = plan.compared.choose(trained, **options)
         sentences = [*sentences, *chosen]
     answerer = task.answerer_of(trained.model, trained.material.files)
-    held_out, examples = task.get_held_out(data)
+    held_out, examples = get_held_out(task, data)
     evaluation = None
     if held_out:
         precision = "fp32"
@@ -95,7 +95,7 @@ def finish(
         train_count=trained.material.examples,
         parameters=sum(each.numel() for each in module_of(answerer).parameters()),
         bad=dict(bad),
-        report=task.report(trained, answerer, evaluation, findings=findings, **extra),
+        report=task.report(trained, answerer, evaluation, findings, extra),
         extra=extra,
         findings=tuple(findings),
     )

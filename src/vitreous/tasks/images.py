@@ -101,7 +101,7 @@ ImagesT = TypeVar("ImagesT", bound=ImageParts)
 ModelT = TypeVar("ModelT", bound=nn.Module)
 
 
-class ImageTask(Task[ImageConfigT, ImagesT, ModelT]):
+class ImageTask(Task[ImageConfigT, ImagesT, ImageDataset, ModelT]):
     """A task whose model sees images, configured by a `RunConfig`."""
 
     def plan(
@@ -273,7 +273,9 @@ class ImageTask(Task[ImageConfigT, ImagesT, ModelT]):
     def open(self, spec: str, **overrides: object) -> ModelT:
         return programs.open_image_model(spec, **overrides)
 
-    def open_held_out(self, spec: str, answerer: ModelT, data: str | None, settings: Tree) -> HeldOut:
+    def open_held_out(
+        self, spec: str, answerer: ModelT, data: str | None, settings: Tree
+    ) -> HeldOut[ImageDataset]:
         """Return the held-out part: of data that a run learned from, split as they were then; of other data
         the test set where they have one of their own, and everything where they have none.
 
@@ -306,7 +308,9 @@ class ImageTask(Task[ImageConfigT, ImagesT, ModelT]):
             found = checks.known_findings(tuple(parts), labels=self.info.targets != "unlabeled")
         return HeldOut(source, part, examples, findings=found)
 
-    def to_calibrate(self, spec: str, answerer: ModelT, data: str | None, settings: Tree) -> HeldOut:
+    def to_calibrate(
+        self, spec: str, answerer: ModelT, data: str | None, settings: Tree
+    ) -> HeldOut[ImageDataset]:
         """Return what a model is calibrated on: the validation set of data that it learned from; of other
         data everything but a test set, without the images that it learned from. Raises InputError: as
         `held_out`, or there is no validation set."""

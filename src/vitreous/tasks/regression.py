@@ -33,7 +33,7 @@ from vitreous.tasks.candidates import baselines_of
 from vitreous.tasks.images import INSPECTING, READING, TRAINING, ImageTask, choose_for
 from vitreous.tasks.recipe_choice import RecipeChoice
 from vitreous.tasks.result import read_candidates
-from vitreous.tasks.task import IMAGES, Card, Material, TaskInfo, Trained, Tree
+from vitreous.tasks.task import IMAGES, Card, Material, TaskInfo, Trained, Tree, get_held_out
 from vitreous.training.config import RunConfig
 from vitreous.training.initial_model import starting_model
 from vitreous.training.objectives import Measured, Objective
@@ -269,11 +269,16 @@ class Regression(ImageTask[RegressionConfig, Splits, Regressor]):
         )
 
     def report(
-        self, trained: Trained[RegressionConfig, Splits], answerer: Regressor, evaluation: Any, **extra: Any
+        self,
+        trained: Trained[RegressionConfig, Splits],
+        answerer: Regressor,
+        evaluation: Any,
+        findings: Sequence[Finding],
+        extra: Mapping[str, Any],
     ) -> Path | None:
-        if evaluation is None or not isinstance(answerer, Model):
+        path, images = trained.run.path, get_held_out(self, trained.data)[1]
+        if images is None or not isinstance(answerer, Model):
             return None
-        path, images = trained.run.path, self.get_held_out(trained.data)[1]
         baselines = [Baseline(**each) for each in extra["baselines"]]
         network = model_figures.network_to_show(answerer)
         return report.write_run_report(
@@ -289,7 +294,7 @@ class Regression(ImageTask[RegressionConfig, Splits, Regressor]):
             ],
             kind="regression",
             evaluation=evaluation,
-            findings=extra["findings"],
+            findings=findings,
             ahead=report.baseline_ahead(evaluation, baselines),
             candidates=extra["candidates"],
         )

@@ -73,7 +73,9 @@ class Parts(Iterable[object], Protocol):
 
 ConfigT = TypeVar("ConfigT", bound=CommandConfig)  # all of a run
 DataT = TypeVar("DataT", bound=Parts)  # of which it learns
+ExamplesT = TypeVar("ExamplesT")  # that a model is evaluated on
 AnswererT = TypeVar("AnswererT")  # what gives its answers
+Alarm = Callable[[Sequence["Row"]], Iterator["Finding"]]
 
 
 class ComparedCandidates(Protocol):
@@ -142,14 +144,14 @@ class Material:
     averaging: AverageWeight | None = None  # of the weights, where the configuration does not ask for it
 
 
-class HeldOut(NamedTuple):
+class HeldOut(NamedTuple, Generic[ExamplesT]):
     """Examples to evaluate a model on: where they are from, which part of that they are, and themselves; for
     a temperature also those from there that the model learned from; and what is known of the data, as by
     `train` and `data check`, or what the run's training has found."""
 
     source: str
     part: str
-    examples: Any
+    examples: ExamplesT
     learned: object = None
     findings: Sequence[Finding] = ()
 
@@ -188,6 +190,9 @@ class TaskInfo:
         no_answers: what to do with a model that answers nothing, as it is an encoder alone; "" for others.
         no_images: what to do with a model that has no answer to images.
         evaluation_options: of `evaluate`, which training takes as well.
+        generator: whether its model draws masks or views, with a generator that it is given beside images.
+        alarms: each yields what rows of metrics.jsonl say that only this task knows of.
+        answer_metadata: returns what the answers of an answerer to several images have in common.
     """
 
     noun: str
@@ -207,9 +212,12 @@ class TaskInfo:
     no_answers: str = ""
     no_images: str = "give another model"
     evaluation_options: frozenset[str] = frozenset()
+    generator: bool = False
+    alarms: tuple[Alarm, ...] = ()
+    answer_metadata: Callable[[Any], dict[str, Any]] | None = None
 
 
-class Task(ABC, Generic[ConfigT, DataT, AnswererT]):
+class Task(ABC, Generic[ConfigT, DataT, ExamplesT, AnswererT]):
     """A task. There is one object of each, in the registry.
 
     A task's answerer is what gives its answers: a model, or an object that has one as `model` and more.
@@ -218,32 +226,6 @@ class Task(ABC, Generic[ConfigT, DataT, AnswererT]):
     name: str  # in the registry, in config.toml and in model/config.json
     config: type[ConfigT]  # the configuration of its runs; its `command` trains them
     info: ClassVar[TaskInfo]
-
-    def check_options(self, command: str, **given: object) -> None:
-        """Raise InputError for the first option that is given (not None, False or {}) and not understood."""
-        known = self.info.options.get(command, frozenset())
-        for name, value in given.items():
-            automatic = " auto" if value == "auto" else ""
-            option = name + automatic
-            if value is not None and value is not False and value != {} and option not in known:
-                instead = self.info.instead.get(option) if command == "train" else None
-                instead = instead or "leave it out"
-                raise InputError(
-                    f"{Param(name)}{automatic} does not apply to {Param('task')} {self.name}: {instead}"
-                )
-
-    def other_command(self, path: Path, command: str | None = None) -> str:
-        """Return a sentence for a run of this task that is not one of the command that was given it; None: of
-        one that asks its model for answers, and it has none."""
-        resumed = f"resume it with vitreous {self.config.command} --resume {quote(str(path))}"
-        if self.info.no_answers:
-            return f"{path} is a pre-training run and has no classes: {self.info.no_answers}; {resumed}"
-        if command == "pretrain":
-            return (
-                f"{path} is not a pre-training run: {resumed}; "
-                f"to pre-train from its weights: vitreous pretrain DATA --init {quote(str(path))}"
-            )
-        return f"{path} is a run of {Param('task')} {self.name}: {resumed}"
 
     # Training, in the order of a run.
 
@@ -280,11 +262,6 @@ class Task(ABC, Generic[ConfigT, DataT, AnswererT]):
     def objective(self, config: ConfigT, data: DataT) -> Objective:
         """Return the loss of a model on a batch."""
 
-    def forward_of(self, model: nn.Module) -> Callable[[torch.Tensor], object]:
-        """Return what computes the outputs of images, or a loss: of a model that draws masks or views, with a
-        generator."""
-        return model
-
     def validation(self, config: ConfigT, data: DataT, world: World = ALONE) -> Measure | None:
         """Return what measures the model while it learns, called by all processes of `world` together; None
         without a validation set."""
@@ -301,33 +278,31 @@ class Task(ABC, Generic[ConfigT, DataT, AnswererT]):
         it gives probabilities, and sentences about that. options: those of `Batching`."""
         return trained, []
 
-    def get_held_out(self, data: DataT) -> tuple[str | None, Any]:
-        """Return the name of the part of a run's data that it does not learn from ("test" or "validation"),
-        and its examples; None twice where there is none."""
-        for name in self.info.held_out:
-            if examples := getattr(data, name, None):
-                return name, examples
-        return None, None
-
     @abstractmethod
-    def evaluate(self, answerer: AnswererT, examples: Any, **options: Unpack[Batching]) -> Evaluation:
+    def evaluate(self, answerer: AnswererT, examples: ExamplesT, **options: Unpack[Batching]) -> Evaluation:
         """Compare the answers to every example with what is known. options: those of `Batching`, and the
         task's own."""
-
-    @abstractmethod
-    def report(
-        self, trained: Trained[ConfigT, DataT], answerer: AnswererT, evaluation: Any, **extra: object
-    ) -> Path | None:
-        """Write report.html; None where there is nothing to report on. extra: what `extra_fields`
-        gives."""
 
     def extra_fields(self, trained: Trained[ConfigT, DataT]) -> dict[str, Any]:
         """Return what else a training command's JSON has."""
         return {}
 
-    def alarms(self, rows: Sequence[Row]) -> Iterator[Finding]:
-        """Yield what rows of metrics.jsonl say that only this task knows of."""
-        yield from ()
+    @abstractmethod
+    def report(
+        self,
+        trained: Trained[ConfigT, DataT],
+        answerer: AnswererT,
+        evaluation: Any,
+        findings: Sequence[Finding],
+        extra: Mapping[str, Any],
+    ) -> Path | None:
+        """Write report.html; None where there is nothing to report on.
+
+        Args:
+            evaluation: on the held-out part; None where there is none.
+            findings: on the data and on how the training went.
+            extra: what `extra_fields` gives.
+        """
 
     # A model that is trained.
 
@@ -341,7 +316,9 @@ class Task(ABC, Generic[ConfigT, DataT, AnswererT]):
         return model
 
     @abstractmethod
-    def open_held_out(self, spec: str, answerer: AnswererT, data: str | None, settings: Tree) -> HeldOut:
+    def open_held_out(
+        self, spec: str, answerer: AnswererT, data: str | None, settings: Tree
+    ) -> HeldOut[ExamplesT]:
         """Return what `vitreous evaluate MODEL [DATA]` evaluates on: never what the model learned from, if
         that can be known."""
 
@@ -358,17 +335,48 @@ class Task(ABC, Generic[ConfigT, DataT, AnswererT]):
         in order."""
         raise InputError(f"{self.info.noun} has no answer to images: {self.info.no_images}")
 
-    def to_inspect(self, examples: Any) -> Any:
-        """Return what `vitreous inspect` shows of held-out examples: numbered images, or a few texts."""
-        return examples
 
-    def answer_metadata(self, answerer: AnswererT) -> dict[str, Any]:
-        """Return what the answers to several images have in common."""
-        return {}
-
-
-AnyTask = Task[Any, Any, Any]  # one of the registry
+AnyTask = Task[Any, Any, Any, Any]  # one of the registry
 AnyPlan = Plan[Any, Any]  # of one
+
+
+def get_held_out(
+    task: Task[ConfigT, DataT, ExamplesT, AnswererT], data: DataT
+) -> tuple[str | None, ExamplesT | None]:
+    """Return the name of the part of a run's data that it does not learn from ("test" or "validation"), and
+    its examples; None twice where there is none."""
+    for name in task.info.held_out:
+        if examples := getattr(data, name, None):
+            return name, examples
+    return None, None
+
+
+def check_options(task: AnyTask, command: str, **given: object) -> None:
+    """Raise InputError for the first option that is given (not None, False or {}) and not understood."""
+    known = task.info.options.get(command, frozenset())
+    for name, value in given.items():
+        automatic = " auto" if value == "auto" else ""
+        option = name + automatic
+        if value is not None and value is not False and value != {} and option not in known:
+            instead = task.info.instead.get(option) if command == "train" else None
+            instead = instead or "leave it out"
+            raise InputError(
+                f"{Param(name)}{automatic} does not apply to {Param('task')} {task.name}: {instead}"
+            )
+
+
+def other_command(task: AnyTask, path: Path, command: str | None = None) -> str:
+    """Return a sentence for a run of this task that is not one of the command that was given it; None: of
+    one that asks its model for answers, and it has none."""
+    resumed = f"resume it with vitreous {task.config.command} --resume {quote(str(path))}"
+    if task.info.no_answers:
+        return f"{path} is a pre-training run and has no classes: {task.info.no_answers}; {resumed}"
+    if command == "pretrain":
+        return (
+            f"{path} is not a pre-training run: {resumed}; "
+            f"to pre-train from its weights: vitreous pretrain DATA --init {quote(str(path))}"
+        )
+    return f"{path} is a run of {Param('task')} {task.name}: {resumed}"
 
 
 def module_of(answerer: object) -> nn.Module:

@@ -8,6 +8,7 @@ import os
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from vitreous.data.workers import processes_here
 from vitreous.errors import InputError, Param
 from vitreous.languages.terminal import said
 from vitreous.tasks import task_named, task_of_run
-from vitreous.tasks.task import AnyPlan, AnyTask, Plan, Tree
+from vitreous.tasks.task import AnyPlan, AnyTask, Plan, Tree, other_command
 from vitreous.training.config import CommandConfig, RunConfig
 from vitreous.training.distributed import first_value
 from vitreous.training.memory import accumulation, activation_checkpointing, free_bytes
@@ -114,7 +115,7 @@ def task_to_resume(path: Path, command: str = "train", task: str | None = None) 
     """Return the task of a run that is to be continued. Raises InputError: as `resume_run`."""
     kind = task_of_run(path)
     if kind.config.command != command:
-        raise InputError(kind.other_command(path, command))
+        raise InputError(other_command(kind, path, command))
     if task is not None and task != kind.name:
         raise InputError(
             f"{path} is a run of {Param('task')} {kind.name}, not {task}: leave out {Param('task')}"
@@ -188,7 +189,7 @@ def parts_that_fit(task: AnyTask, config: RunConfig, data: object, place: Place)
     training, device = config.training, place.device
     model = task.build(config, data, steps=1).to(device)
     images = torch.zeros(2, config.model.channels, *config.model.image_size, device=device)
-    forward = task.forward_of(model)
+    forward = partial(model, generator=torch.Generator()) if task.info.generator else model
     with activation_checkpointing(model) if training.computed.checkpointing else nullcontext():
         free = free_bytes(device) // (processes_here() if device.type == "cpu" else 1)
         return accumulation(model, images, place.world.share(training.batch_size), free, forward=forward)

@@ -31,6 +31,7 @@ from vitreous.addons.segmentation.masked import (
 from vitreous.addons.segmentation.model import SegmenterConfig
 from vitreous.data.config import AugmentationConfig, DataConfig, RandAugmentConfig
 from vitreous.data.dataset import ImageDataset
+from vitreous.data.findings import Finding
 from vitreous.data.image_list import ImageRows
 from vitreous.data.image_samples import rows_of
 from vitreous.data.loading import BadFiles, Sample
@@ -44,7 +45,7 @@ from vitreous.models.stored import BadImage, upright
 from vitreous.results import percent
 from vitreous.tasks.images import OPENING, READING, TRAINING, ImageTask, measured
 from vitreous.tasks.recipe_choice import Reason, RecipeChoice, packaged_config
-from vitreous.tasks.task import IMAGES, Card, TaskInfo, Trained, Tree, module_of
+from vitreous.tasks.task import IMAGES, Card, TaskInfo, Trained, Tree, get_held_out, module_of
 from vitreous.training.config import RunConfig, TrainingConfig, length_of
 from vitreous.training.initial_model import described_checkpoint
 from vitreous.training.objectives import Measured, Objective
@@ -141,6 +142,12 @@ class Segmented:
         return f"{self.path}  {shares}" + (f"  ({self.files[0]})" if self.files else "")
 
 
+def classes_and_colors(answerer: Any) -> dict[str, Any]:
+    """Return the classes of masks, and the colors of their images."""
+    classes = output_labels(answerer)
+    return {"classes": classes, "palette": palette(len(classes)).tolist()}
+
+
 class Segmentation(ImageTask[SegmentationConfig, MaskSplits, nn.Module]):
     """Masks for images."""
 
@@ -166,6 +173,7 @@ class Segmentation(ImageTask[SegmentationConfig, MaskSplits, nn.Module]):
         has_classes=False,
         inspected=12,
         answer_folder="segmented",
+        answer_metadata=classes_and_colors,
         options={
             "train": TRAINING,
             "evaluate": READING,
@@ -230,18 +238,24 @@ class Segmentation(ImageTask[SegmentationConfig, MaskSplits, nn.Module]):
         """The bundled pages are made of digits that are always split."""
         return {"validation_fraction": 0.0} if source == DIGIT_PAGES else super().unsplit(source)
 
-    def evaluate(self, answerer: Any, examples: MaskedDataset, **options: Any) -> SegmentationEvaluation:
+    def evaluate(self, answerer: Any, examples: ImageDataset, **options: Any) -> SegmentationEvaluation:
+        assert isinstance(examples, MaskedDataset)
         return evaluate_segmenter(answerer, examples, **options)
 
     def report(
-        self, trained: Trained[SegmentationConfig, MaskSplits], answerer: Any, evaluation: Any, **extra: Any
+        self,
+        trained: Trained[SegmentationConfig, MaskSplits],
+        answerer: Any,
+        evaluation: Any,
+        findings: Sequence[Finding],
+        extra: Mapping[str, Any],
     ) -> Path | None:
-        if evaluation is None:
+        images = get_held_out(self, trained.data)[1]
+        if images is None:
             return None
         from vitreous.addons.segmentation.figures import write_segmentation_report
 
-        images = self.get_held_out(trained.data)[1]
-        shown = {"evaluation": evaluation, "images": images, "findings": extra["findings"]}
+        shown = {"evaluation": evaluation, "images": images, "findings": findings}
         return write_segmentation_report(trained.run.path, model=answerer, **shown)
 
     def extra_fields(self, trained: Trained[SegmentationConfig, MaskSplits]) -> dict[str, Any]:
@@ -289,10 +303,6 @@ class Segmentation(ImageTask[SegmentationConfig, MaskSplits, nn.Module]):
                 yield Segmented(name, shares, files=(file, overlay_of(file)))
 
         return segmented
-
-    def answer_metadata(self, answerer: Any) -> dict[str, Any]:
-        classes = output_labels(answerer)
-        return {"classes": classes, "palette": palette(len(classes)).tolist()}
 
 
 def overlay_of(mask: Path) -> Path:

@@ -92,12 +92,23 @@ class ContrastiveTask(OfViews[ContrastiveRunConfig]):
         return {"pretraining": {"contrastive": {"head_hidden": min(2048, 4 * encoder_width(config))}}}
 
 
+def collapse(rows: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+    """The teacher gives every image the same answer: one tells no more than their mean."""
+    last = rows[-1] if rows else {}
+    if not {"teacher_entropy", "marginal_entropy"} <= last.keys() or last["step"] < ENOUGH_STEPS:
+        return
+    information = last["marginal_entropy"] - last["teacher_entropy"]
+    if information < INFORMATION:
+        yield from finding("collapse", information=information, entropy=last["teacher_entropy"])
+
+
 class DINOTask(OfViews[DINORunConfig]):
     """Self-distillation."""
 
     name, config = "dino", DINORunConfig
     defaults = FOLDER / "dino.toml"
-    info = replace(INFO, moving_target=True)  # what the student should say moves with its teacher
+    # What the student should say moves with its teacher.
+    info = replace(INFO, moving_target=True, alarms=(collapse,))
 
     def built(self, model: Model, settings: DINOConfig | None = None, *, steps: int, seed: int = 0) -> DINO:
         return DINO(model, settings, steps=steps, seed=seed)
@@ -129,15 +140,6 @@ class DINOTask(OfViews[DINORunConfig]):
             what = f"pretraining.dino.views.{idle[0]} has no effect without small views"
             raise InputError(f"{what}: set small_count, or leave it out")
         return config
-
-    def alarms(self, rows: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
-        """The teacher gives every image the same answer: one tells no more than their mean."""
-        last = rows[-1] if rows else {}
-        if not {"teacher_entropy", "marginal_entropy"} <= last.keys() or last["step"] < ENOUGH_STEPS:
-            return
-        information = last["marginal_entropy"] - last["teacher_entropy"]
-        if information < INFORMATION:
-            yield from finding("collapse", information=information, entropy=last["teacher_entropy"])
 
 
 class DistillationTask(Pretraining[DistillationRunConfig]):

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from vitreous.addons.text.batches import padded
 from vitreous.addons.text.models import Translator, check_tokenizer
+from vitreous.addons.text.text_pairs import Pair
 from vitreous.addons.text.tokenizer import BYTES, END, START, Tokenizer
 from vitreous.addons.text.transformer import Transformer
 from vitreous.data.findings import Finding
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from vitreous.addons.text.evaluation import TranslationEvaluation
 
 MOST_TEXTS = 12  # wrong ones that are shown
+SHORT = 80  # characters: a page holds the maps of every head
+INSPECTED = 4  # held-out pairs that `vitreous inspect` shows
 LONGEST = 4  # bytes of a character in UTF-8
 FOLLOWING = "⋯"  # a character's bytes after its first
 MARKS = {START: "⟨start⟩", END: "⟨end⟩"}
@@ -100,13 +103,21 @@ def write_translation_report(
     return write_sequence_page(folder, run, translator.model, lead, maps, examples, measured)
 
 
+def few_sources(pairs: Sequence[Pair]) -> list[str]:
+    """Return the sources of a few pairs, spread over all; short ones where there are some."""
+    sources = [pair.source for pair in pairs]
+    few = [source for source in sources if len(source) <= SHORT] or sources
+    return few[:: max(len(few) // INSPECTED, 1)][:INSPECTED]
+
+
 def inspect_translator(
     answerer: Any, examples: Sequence[Any], folder: Path, request: InspectionRequest
 ) -> Inspection:
-    """Write the page of `vitreous inspect` on texts. Raises InputError: a model that is given without its
-    tokenizer."""
+    """Write the page of `vitreous inspect` on texts, or on some of the held-out pairs. Raises InputError: a
+    model that is given without its tokenizer."""
     check_tokenizer(answerer)
-    return write_translation_report(answerer, examples, folder, Path(request.name))
+    sources = few_sources(examples) if isinstance(examples[0], Pair) else examples
+    return write_translation_report(answerer, sources, folder, Path(request.name))
 
 
 def write_sequence_page(

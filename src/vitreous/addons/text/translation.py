@@ -24,6 +24,7 @@ from vitreous.addons.text.task import (
 from vitreous.addons.text.text_pairs import BUNDLED, NUMBERS, Pair, Parallel, open_parallel
 from vitreous.addons.text.tokenizer import Tokenizer, tokenizer_from_json
 from vitreous.addons.text.transformer import Transformer
+from vitreous.data.findings import Finding
 from vitreous.errors import InputError
 from vitreous.languages.terminal import said
 from vitreous.models.settings import merged
@@ -33,10 +34,8 @@ from vitreous.training.place import Place
 from vitreous.training.settings import configure
 from vitreous.training.step import Objective
 
-SHORT = 80  # characters: a page holds the maps of every head
 
-
-class Translation(Task[TranslationConfig, Parallel, Translator]):
+class Translation(Task[TranslationConfig, Parallel, Sequence[Pair], Translator]):
     """Texts for texts, with a tokenizer that is trained on the training texts."""
 
     name, config = "translation", TranslationConfig
@@ -53,7 +52,6 @@ class Translation(Task[TranslationConfig, Parallel, Translator]):
         ),
         source=NUMBERS,
         panels="text",
-        inspected=4,
         no_images="use vitreous translate",
         evaluation_options=frozenset({"beams", "length_penalty"}),
         options={},
@@ -126,7 +124,9 @@ class Translation(Task[TranslationConfig, Parallel, Translator]):
             return Translator(model, tokenizer_from_json(files[TOKENIZER], where="the run"))
         return Translator.of(model) if isinstance(model, nn.Module) else model
 
-    def open_held_out(self, spec: str, answerer: Translator, data: str | None, settings: Tree) -> HeldOut:
+    def open_held_out(
+        self, spec: str, answerer: Translator, data: str | None, settings: Tree
+    ) -> HeldOut[Sequence[Pair]]:
         """Return the held-out part of what a run learned from; of other data all of it. Raises InputError:
         no data are named, and the model is not in a run."""
         config = config_of_run(spec, data, self.config) or self.config()
@@ -151,19 +151,13 @@ class Translation(Task[TranslationConfig, Parallel, Translator]):
         trained: Trained[TranslationConfig, Parallel],
         answerer: Translator,
         evaluation: Any,
-        **more: Any,
+        findings: Sequence[Finding],
+        extra: Mapping[str, Any],
     ) -> Path:
-        from vitreous.addons.text.figures import Measured, write_translation_report
+        from vitreous.addons.text.figures import Measured, few_sources, write_translation_report
 
-        texts, path = self.to_inspect(trained.data.test), trained.run.path
-        measured = Measured(evaluation, more["findings"])
-        return write_translation_report(answerer, texts, path, path, measured).report
-
-    def to_inspect(self, examples: Sequence[Pair]) -> list[str]:
-        """Return the sources of a few pairs, spread over all; short ones where there are some."""
-        sources = [pair.source for pair in examples]
-        few = [source for source in sources if len(source) <= SHORT] or sources
-        return few[:: max(len(few) // self.info.inspected, 1)][: self.info.inspected]
+        path, measured = trained.run.path, Measured(evaluation, findings)
+        return write_translation_report(answerer, few_sources(trained.data.test), path, path, measured).report
 
     def extra_fields(self, trained: Trained[TranslationConfig, Parallel]) -> dict[str, object]:
         return {"skipped": dict(trained.material.skipped), "example": trained.data.test[0].source}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from vitreous.checkpoints.loading import open_checkpoint
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ClassTargets, DataSummary, ImageDataset, Splits, one_class
+from vitreous.data.findings import Finding
 from vitreous.data.held_out import split
 from vitreous.data.image_samples import Batch
 from vitreous.data.sources import open_data, summarize
@@ -61,7 +62,7 @@ from vitreous.tasks.recipe_choice import (
     rate_factor,
     weights_of,
 )
-from vitreous.tasks.task import IMAGES, Card, Material, Plan, TaskInfo, Trained, Tree
+from vitreous.tasks.task import IMAGES, Card, Material, Plan, TaskInfo, Trained, Tree, get_held_out
 from vitreous.training.config import RunConfig, length_of
 from vitreous.training.initial_model import described_checkpoint, starting_model
 from vitreous.training.learner import scaled_lr
@@ -149,6 +150,7 @@ INFO = TaskInfo(
     held_out=("validation", "test"),
     training="pre-training",
     no_answers="use vitreous probe, inspect or train --init",
+    generator=True,
     options={"pretrain": frozenset({"model", "init", "image_size", "recipe"}), "inspect": INSPECTING},
 )
 
@@ -268,9 +270,6 @@ class Pretraining(ImageTask[PretrainingT, Splits, nn.Module]):
     def objective(self, config: PretrainingT, data: Splits) -> Objective:
         return self_supervised
 
-    def forward_of(self, model: nn.Module) -> Callable[[Tensor], object]:
-        return partial(model, generator=torch.Generator())
-
     def validation_images(self, data: Splits) -> ImageDataset | None:
         return data.validation or data.test
 
@@ -334,8 +333,9 @@ class Pretraining(ImageTask[PretrainingT, Splits, nn.Module]):
         shown = answerer.encoder.preprocessing
         found = compute_outputs(answerer, examples, losses, preprocessing=shown, **options)
         loss, trivial = found.values.mean(dim=0).tolist()
-        for alarm in self.alarms(rows[:1]):  # the last batch may be a single image
-            log.warning("%s", alarm.problem)
+        for alarm in self.info.alarms:
+            for found_in_first in alarm(rows[:1]):  # the last batch may be a single image
+                log.warning("%s", found_in_first.problem)
         return PretrainingEvaluation(
             task=self.name,
             loss=loss,
@@ -344,9 +344,14 @@ class Pretraining(ImageTask[PretrainingT, Splits, nn.Module]):
         )
 
     def report(
-        self, trained: Trained[PretrainingT, Splits], answerer: Any, evaluation: Any, **extra: Any
+        self,
+        trained: Trained[PretrainingT, Splits],
+        answerer: Any,
+        evaluation: Any,
+        findings: Sequence[Finding],
+        extra: Mapping[str, Any],
     ) -> Path:
-        run, images = trained.run, self.get_held_out(trained.data)[1] or trained.data.train
+        run, images = trained.run, get_held_out(self, trained.data)[1] or trained.data.train
         answerer.cpu()
         return report.write_pretraining_report(
             run.path,
@@ -356,7 +361,7 @@ class Pretraining(ImageTask[PretrainingT, Splits, nn.Module]):
             illustrate=answerer.illustration,
             images=images,
             evaluation=evaluation,
-            findings=extra["findings"],
+            findings=findings,
         )
 
     def extra_fields(self, trained: Trained[PretrainingT, Splits]) -> dict[str, Any]:
