@@ -2,6 +2,7 @@
 that are not numbers; from the folder to what the model sees."""
 
 import io
+import re
 
 import numpy as np
 import pytest
@@ -178,6 +179,24 @@ DAMAGED = [
 def test_damaged_files_are_bad_images(data):
     with pytest.raises(BadImage):
         stored(data, "made", 3).pixels()
+
+
+@pytest.mark.parametrize(("form", "dtype"), [("npy", np.uint8), ("tiff", np.uint16)])
+def test_a_folder_of_four_bands_is_inspected_across_its_classes_right_and_wrong(tmp_path, form, dtype):
+    values = np.random.default_rng(0).uniform(0, 200, (8, 24, 32, 4)).astype(dtype)
+    data = folder(tmp_path / "data", [encoded(each, form) for each in values], form.replace("tiff", "tif"))
+    tiny = {"width": 16, "depth": 1, "heads": 1, "mlp_dim": 16, "num_classes": 2}
+    model = vt.create("ViT-Ti/8", image_size=(16, 24), channels=4, **tiny)
+    model.labels = ["one", "two"]
+    with torch.no_grad():
+        model.head.bias.copy_(torch.tensor([3.0, 0.0]))  # everything is a "one"
+    vt.save(model, tmp_path / "model")
+    found = vt.inspect(tmp_path / "model", data, out=tmp_path / "out", attributions=0, progress=False)
+    assert found.failed == ()
+    page = found.report.read_text(encoding="utf-8")
+    assert set(re.findall("([✓✗]) (one|two), predicted", page)) == {("✓", "one"), ("✗", "two")}
+    captions = re.findall("[✓✗] (one|two), predicted", page)
+    assert {captions[:8].count(label) for label in model.labels} == {4}
 
 
 def test_a_header_of_more_values_than_the_file_holds():
