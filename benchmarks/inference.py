@@ -29,7 +29,7 @@ from peers import import_timm
 from record import write_results
 
 import vitreous as vt
-from vitreous.addons.optimize.engines import Candidate, prepared_module
+from vitreous.addons.optimize.engines import BackendConfig, prepared_module
 from vitreous.addons.optimize.measuring import opened
 from vitreous.addons.optimize.openvino import openvino_compute
 from vitreous.deployment.programs import open_exported
@@ -42,14 +42,14 @@ TIMM_NAMES = {
 }
 PEERS = ("eager fp32", "eager bf16", "compiled bf16", "openvino fp32", "openvino bf16")
 WAYS = (
-    Candidate("eager", "fp32"),
-    Candidate("eager", "bf16"),
-    Candidate("onnx", "fp32"),
-    Candidate("openvino", "fp32"),
-    Candidate("openvino", "bf16"),
-    Candidate("openvino", "int8"),
-    Candidate("openvino", "bf16", 52),
-    Candidate("openvino", "int8", 52),
+    BackendConfig("eager", "fp32"),
+    BackendConfig("eager", "bf16"),
+    BackendConfig("onnx", "fp32"),
+    BackendConfig("openvino", "fp32"),
+    BackendConfig("openvino", "bf16"),
+    BackendConfig("openvino", "int8"),
+    BackendConfig("openvino", "bf16", 52),
+    BackendConfig("openvino", "int8", 52),
 )
 SAMPLES = 16  # images of noise that int8 is calibrated on
 BASE = "timm eager fp32"
@@ -82,7 +82,7 @@ def timm_call(name: str, way: str) -> Call:
     return partial(autocast, model) if precision == "bf16" else model
 
 
-def own_call(name: str, way: Candidate, file: Path) -> Call:
+def own_call(name: str, way: BackendConfig, file: Path) -> Call:
     """The model of vitreous, as `vitreous optimize` would compute it."""
     model = vt.create(name, seed=0).eval()
     if way.engine == "eager":

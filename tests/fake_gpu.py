@@ -31,7 +31,7 @@ from vitreous.addons.self_supervision.distillation import FeatureDistillation, F
 from vitreous.addons.self_supervision.views import Views
 from vitreous.addons.studies.laboratory import Laboratory
 from vitreous.addons.studies.sequences import with_key_size
-from vitreous.addons.studies.study import Trial
+from vitreous.addons.studies.study import TrainingSetup
 from vitreous.addons.text.batches import TextBatch
 from vitreous.addons.text.config import TransformerConfig
 from vitreous.addons.text.transformer import Transformer
@@ -323,7 +323,7 @@ def masked_trial(objective: Any) -> None:
         patch.object(Laboratory, "batches", return_value=[batch]),
         patch("vitreous.addons.studies.laboratory.computing", return_value=nullcontext()),
     ):
-        laboratory.train(model, Trial(objective=objective, steps=1), 0)
+        laboratory.train(model, TrainingSetup(objective=objective, steps=1), 0)
 
 
 def smaller_keys() -> None:

@@ -70,8 +70,8 @@ class Kind(NamedTuple):
 
 # What the outputs of a model's head are: logits of classes that exclude each other or that do not, numbers in
 # the unit of the labels, or something that only its task can read.
-Outputs = Literal["softmax", "sigmoid", "number", "own"]
-CLASSES: tuple[Outputs, ...] = ("softmax", "sigmoid")
+OutputKind = Literal["softmax", "sigmoid", "number", "own"]
+CLASSES: tuple[OutputKind, ...] = ("softmax", "sigmoid")
 
 
 class TaskRow(NamedTuple):
@@ -91,7 +91,7 @@ class TaskRow(NamedTuple):
     """
 
     module: str
-    outputs: Outputs = "own"
+    outputs: OutputKind = "own"
     command: str = "train"
     pipeline: str = ""
     check: str = ""
@@ -255,13 +255,13 @@ def objectives() -> tuple[str, ...]:
     return tuple(sorted(names, key=TASKS.__contains__))
 
 
-def outputs_of(model: object) -> Outputs:
+def outputs_of(model: object) -> OutputKind:
     """Return what the outputs of a model are, or of what has one as `model`; of a head without a task those
     of a classifier, of a task that is in no table its own."""
     return outputs_of_task(getattr(getattr(model, "model", model), "task", None))
 
 
-def outputs_of_task(name: str | None) -> Outputs:
+def outputs_of_task(name: str | None) -> OutputKind:
     """Return what the outputs of a model for a task are."""
     row = tasks().get(next(iter(TASKS)) if name is None else name)
     return row.outputs if row else "own"

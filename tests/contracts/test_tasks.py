@@ -10,7 +10,7 @@ import pytest
 
 import vitreous as vt
 from vitreous.api.options import EvaluateOptions, InspectOptions, PredictOptions
-from vitreous.extensions import Outputs, tasks
+from vitreous.extensions import OutputKind, tasks
 from vitreous.languages import LANGUAGES, catalog
 from vitreous.tasks import task_named
 from vitreous.tasks.task import Task
@@ -76,7 +76,7 @@ def test_a_row_says_of_a_task_what_the_task_says_of_itself(name: str) -> None:
     row, task = tasks()[name], task_named(name)
     assert isinstance(task, Task)
     assert task.config.command == row.command
-    assert row.outputs in get_args(Outputs)
+    assert row.outputs in get_args(OutputKind)
     for language in LANGUAGES:
         assert task.info.panels in catalog(language)["panels"], f"{name}: [panels] of {language}.toml"
     for asked, options in task.info.options.items():

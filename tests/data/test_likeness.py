@@ -9,7 +9,7 @@ from PIL import Image, ImageDraw, ImageEnhance, ImageOps
 from vitreous.data.config import DataConfig, SplitByName, SplitByTime
 from vitreous.data.dataset import named_parts
 from vitreous.data.held_out import folds_of, share_of
-from vitreous.data.likeness import Look, near_pairs
+from vitreous.data.likeness import Thumbnails, near_pairs
 from vitreous.data.sources import open_data
 from vitreous.evaluation.classical import fit_classical
 
@@ -69,12 +69,12 @@ def fill(root, classes="ab", count=20):
 
 @pytest.fixture(scope="module")
 def looks():
-    return [Look.of(np.asarray(photo(seed))) for seed in range(120)]
+    return [Thumbnails.of(np.asarray(photo(seed))) for seed in range(120)]
 
 
 @pytest.mark.parametrize("how", COPIES)
 def test_a_copy_looks_alike_and_another_image_does_not(looks, how):
-    copies = [Look.of(np.asarray(COPIES[how](photo(seed)).convert("RGB"))) for seed in range(40)]
+    copies = [Thumbnails.of(np.asarray(COPIES[how](photo(seed)).convert("RGB"))) for seed in range(40)]
     gray, color = (np.array(each) for each in zip(*looks, *copies, strict=True))
     found = set(map(tuple, near_pairs(gray, color).tolist()))
     assert len(found & {(seed, 120 + seed) for seed in range(40)}) >= 39
@@ -83,12 +83,12 @@ def test_a_copy_looks_alike_and_another_image_does_not(looks, how):
 
 def test_mirror_images_of_two_classes_are_no_copies_where_they_have_no_colors():
     """p and q, a left and a right hand; a photograph that is mirrored is a copy whatever its label is."""
-    glyph, seen = Image.new("RGB", (64, 64), "white"), list[Look]()
+    glyph, seen = Image.new("RGB", (64, 64), "white"), list[Thumbnails]()
     draw = ImageDraw.Draw(glyph)
     draw.rectangle((14, 12, 18, 56), fill="black")
     draw.ellipse((18, 12, 46, 36), outline="black", width=4)
     for image in (glyph, ImageOps.mirror(glyph), photo(0), ImageOps.mirror(photo(0))):
-        seen.append(Look.of(np.asarray(image.convert("RGB"))))
+        seen.append(Thumbnails.of(np.asarray(image.convert("RGB"))))
     gray, color = (np.array(each) for each in zip(*seen, strict=True))
     assert near_pairs(gray, color, np.array([0, 0, 0, 0])).tolist() == [[0, 1], [2, 3]]
     assert near_pairs(gray, color, np.array([0, 1, 0, 1])).tolist() == [[2, 3]]
@@ -100,7 +100,7 @@ def test_among_images_that_are_all_alike_only_copies_are_copies():
     base = np.asarray(photo(0), dtype=float)
     images = [base + np.asarray(photo(seed), dtype=float) / 8 for seed in range(1, 81)]
     images += [each * 1.05 + rng.normal(0, 1, base.shape) for each in images[:10]]
-    seen = [Look.of(each.clip(0, 255).astype(np.uint8)) for each in images]
+    seen = [Thumbnails.of(each.clip(0, 255).astype(np.uint8)) for each in images]
     gray, color = (np.array(each) for each in zip(*seen, strict=True))
     assert near_pairs(gray, color).tolist() == [[number, 80 + number] for number in range(10)]
 

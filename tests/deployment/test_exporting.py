@@ -208,7 +208,7 @@ def test_a_program_that_its_engine_cannot_run_is_a_sentence() -> None:
     def fails(images: object) -> Any:
         raise RuntimeError("QLinearConv: input zero point\nmust be a scalar")
 
-    outputs = exporting.Outputs(model_of("plain"))
+    outputs = exporting.ExportedOutputs(model_of("plain"))
     with pytest.raises(
         InputError, match=r"cannot be run, .* \(QLinearConv: input zero point must be a scalar\)"
     ):

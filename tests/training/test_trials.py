@@ -38,7 +38,7 @@ from vitreous.evaluation.scores import Interval
 from vitreous.models.settings import merged
 from vitreous.results import duration
 from vitreous.tasks import doctor, task_named, trials
-from vitreous.tasks.candidates import Candidate, Part, Table, Trial, add_means
+from vitreous.tasks.candidates import Candidate, CandidateTable, Part, Trial, add_means
 from vitreous.tasks.course import below_baseline
 from vitreous.tasks.kept_trials import kept_trials
 from vitreous.training.callbacks import Callback
@@ -204,11 +204,11 @@ def test_the_loss_breaks_a_tie() -> None:
     assert row(0.2, 0.1).merit > row(math.nan, 0.1).merit
 
 
-def table_of(**answers: list[float]) -> Table:
+def table_of(**answers: list[float]) -> CandidateTable:
     """A table of two classes; `answers` are the logits of the second class of each image, by family."""
     data: Any = open_data("digits", DataConfig())
     truth = torch.tensor([1] * 5 + [0] * 5)
-    table = Table(data, Problem("classification", 2), data.test, "validation", truth)
+    table = CandidateTable(data, Problem("classification", 2), data.test, "validation", truth)
     for name, logits in answers.items():
         setting = NeighborsSetting(neighbors=1, task="classification", outputs=2)
         method = None if name == "network" else Method(name=name, sees="pixels", setting=setting)
@@ -246,7 +246,7 @@ def test_a_lucky_validation_part_does_not_decide() -> None:
     sound[100:102] *= -1
     network[:100] = math.nan  # 10 of 10, elsewhere alike
     problem = Problem("classification", 2)
-    table = Table(data._replace(train=few), problem, data.test, "validation", truth, before=100)
+    table = CandidateTable(data._replace(train=few), problem, data.test, "validation", truth, before=100)
     setting = NeighborsSetting(neighbors=1, task="classification", outputs=2)
     for name, logits in (("lucky", lucky), ("sound", sound), ("network", network)):
         method = None if name == "network" else Method(name=name, sees="pixels", setting=setting)
@@ -516,7 +516,9 @@ def test_frozen_features_alone_are_a_model_without_a_finding_about_its_course(tm
 EPOCHS: dict[str, Any] = {"training": {"length": "2 epochs"}}
 
 
-def compare(data: Path, settings: dict[str, Any], tell: Any, out: Path) -> tuple[trials.Training, Table]:
+def compare(
+    data: Path, settings: dict[str, Any], tell: Any, out: Path
+) -> tuple[trials.TrainingMethod, CandidateTable]:
     """What the trials decide, and by which table."""
     task = task_named("classification")
     plan = task.plan(str(data), settings)

@@ -40,7 +40,7 @@ WITH_PEFT = "load it with peft, and write what merge_and_unload gives with save_
 WRAPPERS = re.compile(r"\.(base_layer|modules_to_save)(\.default)?(?=\.)")
 
 
-class LowRank(NamedTuple):
+class LowRankChange(NamedTuple):
     """The change of one layer: what is added to its weight, and to its bias."""
 
     down: Entry  # A
@@ -117,7 +117,7 @@ def base_of(folder: Path, described: Mapping[str, object]) -> Path:
 
 def changes_of(
     folder: Path, described: Mapping[str, object], tensors: Tensors
-) -> tuple[dict[str, LowRank], dict[str, Entry]]:
+) -> tuple[dict[str, LowRankChange], dict[str, Entry]]:
     """Return by the name of a layer what is added to it, and by the name of a weight what replaces it (heads,
     biases)."""
     low_rank: dict[str, dict[str, Entry]] = {}
@@ -144,7 +144,7 @@ def changes_of(
         if not isinstance(alpha, int | float) or not rank:
             raise InputError(f"{folder}: lora_alpha={alpha!r} and a rank of {rank} are not understood")
         scale = alpha / (rank**0.5 if described.get("use_rslora") else rank)
-        changes[layer] = LowRank(down, up, scale, parts.get("B.bias"))
+        changes[layer] = LowRankChange(down, up, scale, parts.get("B.bias"))
     return changes, instead
 
 
@@ -160,7 +160,7 @@ def pattern_of(patterns: object, layer: str, usual: object) -> object:
     return usual
 
 
-def merge(source: Source, changes: Mapping[str, LowRank], instead: Mapping[str, Entry]) -> Tensors:
+def merge(source: Source, changes: Mapping[str, LowRankChange], instead: Mapping[str, Entry]) -> Tensors:
     """Return the weights of the model with the adapter's. Raises InputError: it has no place for some."""
     entries = dict(source.tensors.entries)
     wanted = {layer: place_of(f"{layer}.weight", entries) for layer in changes}

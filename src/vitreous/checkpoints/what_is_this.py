@@ -50,7 +50,7 @@ class FileEvidence(NamedTuple):
     weights: Sequence[str] = ()
 
 
-class Kind(NamedTuple):
+class FileKind(NamedTuple):
     """A kind of file, and by what it is known: any one of these is enough.
 
     Attributes:
@@ -84,112 +84,117 @@ class Kind(NamedTuple):
 
 # Files, folders and archives of other programs.
 KINDS = (
-    Kind(
+    FileKind(
         "an adapter of PEFT, not a model: merge it into its model (merge_and_unload), and write that",
         file="adapter_config.json",
     ),
-    Kind(f"the weights of Flax (flax_model.msgpack): {IN_PYTORCH}", file="flax_model.msgpack"),
-    Kind(f"the weights of TensorFlow (tf_model.h5): {IN_PYTORCH}", file="tf_model.h5"),
-    Kind(f"a SavedModel of TensorFlow: {IN_PYTORCH}", file="saved_model.pb"),
-    Kind(ORBAX, file="_CHECKPOINT_METADATA"),
-    Kind(ORBAX, file="manifest.ocdbt"),
-    Kind(KERAS, start=b"\x89HDF\r\n\x1a\n", file="*.weights.h5", inside=r"^model\.weights\.h5$"),
-    Kind(SHARDS, file=".metadata"),
-    Kind(SHARDS, file="*.distcp"),
-    Kind(OPENVINO, file="openvino_model.xml"),
-    Kind(CORE_ML, file="*.mlpackage"),
-    Kind(CORE_ML, file="*.mlmodel"),
-    Kind(CORE_ML, file="Manifest.json"),
-    Kind(f"an engine of TensorRT, for one GPU: {MADE_FROM}", start=b"ftrt", file="*.engine"),
-    Kind(f"an engine of TensorRT, for one GPU: {MADE_FROM}", start=b"ptrt", file="*.plan"),
-    Kind(f"a GGUF file {GGUF}", start=b"GGUF", file="*.gguf"),
-    *(Kind(f"a ggml file {GGUF}", start=start) for start in (b"lmgg", b"fmgg", b"tjgg", b"ggml", b"ggjt")),
-    Kind(ONNX, start=b"\x08", file="*.onnx"),
-    *(Kind(WEB_PAGE, start=start) for start in (b"<!DOCTYPE", b"<!doctype", b"<html")),
-    Kind(
+    FileKind(f"the weights of Flax (flax_model.msgpack): {IN_PYTORCH}", file="flax_model.msgpack"),
+    FileKind(f"the weights of TensorFlow (tf_model.h5): {IN_PYTORCH}", file="tf_model.h5"),
+    FileKind(f"a SavedModel of TensorFlow: {IN_PYTORCH}", file="saved_model.pb"),
+    FileKind(ORBAX, file="_CHECKPOINT_METADATA"),
+    FileKind(ORBAX, file="manifest.ocdbt"),
+    FileKind(KERAS, start=b"\x89HDF\r\n\x1a\n", file="*.weights.h5", inside=r"^model\.weights\.h5$"),
+    FileKind(SHARDS, file=".metadata"),
+    FileKind(SHARDS, file="*.distcp"),
+    FileKind(OPENVINO, file="openvino_model.xml"),
+    FileKind(CORE_ML, file="*.mlpackage"),
+    FileKind(CORE_ML, file="*.mlmodel"),
+    FileKind(CORE_ML, file="Manifest.json"),
+    FileKind(f"an engine of TensorRT, for one GPU: {MADE_FROM}", start=b"ftrt", file="*.engine"),
+    FileKind(f"an engine of TensorRT, for one GPU: {MADE_FROM}", start=b"ptrt", file="*.plan"),
+    FileKind(f"a GGUF file {GGUF}", start=b"GGUF", file="*.gguf"),
+    *(
+        FileKind(f"a ggml file {GGUF}", start=start)
+        for start in (b"lmgg", b"fmgg", b"tjgg", b"ggml", b"ggjt")
+    ),
+    FileKind(ONNX, start=b"\x08", file="*.onnx"),
+    *(FileKind(WEB_PAGE, start=start) for start in (b"<!DOCTYPE", b"<!doctype", b"<html")),
+    FileKind(
         "an XML file, as exported programs have it (OpenVINO, say): give the model that it was made from",
         start=b"<?xml",
     ),
-    Kind("a JPEG image, not a checkpoint", start=b"\xff\xd8\xff"),
-    Kind("a PNG image, not a checkpoint", start=b"\x89PNG"),
-    Kind("text in JSON, which may describe a model: give the file of its weights", start=b"{"),
-    Kind("compressed with gzip: unpack it", start=b"\x1f\x8b"),
-    Kind("compressed with bzip2: unpack it", start=b"BZh"),
-    Kind("compressed with xz: unpack it", start=b"\xfd7zXZ"),
-    Kind("compressed with zstd: unpack it", start=b"(\xb5/\xfd"),
-    Kind("one NumPy array, not a checkpoint: an .npz holds arrays by name", start=b"\x93NUMPY"),
-    Kind("a Git-LFS pointer and not the file itself: fetch that with git lfs pull", start=b"version h"),
-    Kind(f"a TensorFlow Lite program: {MADE_FROM}", file="*.tflite"),
-    Kind(f"a part of a checkpoint of TensorFlow: {IN_PYTORCH}", file="*.data-0*"),
-    Kind(f"a checkpoint of TensorFlow: {IN_PYTORCH}", file="*.index"),
-    Kind(
+    FileKind("a JPEG image, not a checkpoint", start=b"\xff\xd8\xff"),
+    FileKind("a PNG image, not a checkpoint", start=b"\x89PNG"),
+    FileKind("text in JSON, which may describe a model: give the file of its weights", start=b"{"),
+    FileKind("compressed with gzip: unpack it", start=b"\x1f\x8b"),
+    FileKind("compressed with bzip2: unpack it", start=b"BZh"),
+    FileKind("compressed with xz: unpack it", start=b"\xfd7zXZ"),
+    FileKind("compressed with zstd: unpack it", start=b"(\xb5/\xfd"),
+    FileKind("one NumPy array, not a checkpoint: an .npz holds arrays by name", start=b"\x93NUMPY"),
+    FileKind("a Git-LFS pointer and not the file itself: fetch that with git lfs pull", start=b"version h"),
+    FileKind(f"a TensorFlow Lite program: {MADE_FROM}", file="*.tflite"),
+    FileKind(f"a part of a checkpoint of TensorFlow: {IN_PYTORCH}", file="*.data-0*"),
+    FileKind(f"a checkpoint of TensorFlow: {IN_PYTORCH}", file="*.index"),
+    FileKind(
         f"a program of torch.export (.pt2), which has no state dict: {MADE_FROM}",
         inside=r"archive_format$|serialized_exported_program\.json$|/models/.*\.json$",
     ),
     # by the classes of the objects in a pickle
-    Kind(
+    FileKind(
         "a model of ultralytics (YOLO), whose layers are convolutions: not a Vision Transformer",
         classes=r"^ultralytics\.",
     ),
-    Kind(
+    FileKind(
         "a checkpoint of tensors in shards (DTensor, as FSDP2 and tensor parallelism have them): gather it "
         "with torch.distributed.checkpoint.state_dict.get_model_state_dict and "
         "StateDictOptions(full_state_dict=True), and save that",
         classes=r"DTensor|_sharded_tensor|ShardedTensor",
     ),
-    Kind(
+    FileKind(
         BEFORE_QUANTIZATION, classes=r"^torchao\.|_rebuild_qtensor|^bitsandbytes\.|^quanto\.|^optimum\.quanto"
     ),
 )
 
 # Checkpoints that a format may recognize, and that have a part which is not supported, by names of weights.
 UNKNOWN_PARTS = (
-    Kind(
+    FileKind(
         BEFORE_QUANTIZATION,
         weights=r"\.(SCB|absmax|quant_map|qweight|qzeros|weight_scale_inv|weight_scale|scale_weight|input_scale"
         r"|scale_input|zero_point|weight\._(data|scale))$|_packed_params|(^|\.)scaled_fp8$",
     ),
-    Kind(
+    FileKind(
         "a model beside a LoRA adapter that is not merged into it, and its state dict does not tell the "
         "scale: merge it (peft: merge_and_unload), or save the adapter with save_pretrained",
         weights=r"\.base_layer\.|\.lora_[AB]\.\w+\.weight$",
     ),
-    Kind(
+    FileKind(
         "a part of a model in FSDP, whose weights are one flat tensor of each process: save them with "
         "StateDictOptions(full_state_dict=True) of torch.distributed.checkpoint",
         weights=r"(^|\.)_?flat_param(_\d+)?$",
     ),
-    Kind("a TNT, whose pixels are tokens, too, which is not supported", weights=r"^pixel_embed\."),
-    Kind(
+    FileKind("a TNT, whose pixels are tokens, too, which is not supported", weights=r"^pixel_embed\."),
+    FileKind(
         "a Hiera, whose layers pool their tokens, which is not supported",
         weights=r"^blocks\.\d+\.proj\.weight$",
     ),
-    Kind(
+    FileKind(
         "a CaiT, whose class attention is not supported",
         weights=r"blocks_token_only\.|^patch_transformer\.layers\.",
     ),
-    Kind(
+    FileKind(
         "a DeepViT, whose heads are mixed after the softmax, which is not supported",
         weights=r"\.reattn_(norm|weights)",
     ),
-    Kind(
+    FileKind(
         "a T2T-ViT, whose tokens are made by attention: it is not supported",
         weights=r"(?<!\w)tokens_to_token\.",
     ),
-    Kind(
+    FileKind(
         "a model of groups of channels, as SatMAE: its channel_embed is not supported",
         weights=r"(^|\.)channel_embed$",
     ),
-    Kind(
+    FileKind(
         "a ViLT: one encoder of text and images",
         weights=r"^((model|module)\.)?token_type_embeddings\.weight$",
     ),
-    Kind("a ViT-Adapter, which is not supported", weights=r"(^|\.)interactions\.\d+\.(injector|extractor)\."),
-    Kind(
+    FileKind(
+        "a ViT-Adapter, which is not supported", weights=r"(^|\.)interactions\.\d+\.(injector|extractor)\."
+    ),
+    FileKind(
         "an encoder with windowed attention (Segment Anything, ViTDet), which is not supported",
         weights=r"\.attn\.rel_pos_[hw]$",
     ),
-    Kind(
+    FileKind(
         "a UNETR of volumes (three dimensions), where images have two",
         weights=r"(^|\.)(encoder\d|decoder\d)\.(transp_conv|blocks\.\d\.\d\.conv|layer\.conv)",
     ),
@@ -240,7 +245,7 @@ NETWORKS = (
 SHARD = re.compile(r"-(\d{5})-of-(\d{5})\.\w+$")
 
 
-def what_is_this(evidence: FileEvidence, kinds: Iterable[Kind] = KINDS) -> str | None:
+def what_is_this(evidence: FileEvidence, kinds: Iterable[FileKind] = KINDS) -> str | None:
     """Return what a file is, what part of it is not supported and what to do, as the rest of a sentence
     ("PATH is ..."); None where nothing tells."""
     return next((kind.what for kind in kinds if kind.fits(evidence)), None)

@@ -46,14 +46,14 @@ SIDE = 48  # pixels of a small gray copy
 THUMB = 16  # pixels of a small colored copy
 
 
-class Look(NamedTuple):
+class Thumbnails(NamedTuple):
     """Small copies of an image. gray: (SIDE, SIDE); color: (THUMB, THUMB, 3)."""
 
     gray: NDArray[np.uint8]
     color: NDArray[np.uint8]
 
     @classmethod
-    def of(cls, pixels: NDArray[np.uint8]) -> Look:
+    def of(cls, pixels: NDArray[np.uint8]) -> Thumbnails:
         """Return those of an image (H, W, 3)."""
         image = Image.fromarray(pixels)
         color = image.resize((THUMB, THUMB), Image.Resampling.BOX)
@@ -62,14 +62,14 @@ class Look(NamedTuple):
         )
 
 
-def look_at(images: ImageDataset, index: int) -> Look | None:
+def look_at(images: ImageDataset, index: int) -> Thumbnails | None:
     """Return small copies of an image, of a large JPEG without decoding all of it; None: it cannot be
     read."""
     try:
         opened = images.opened(index)
         if isinstance(opened, Bands):  # of which the first three are compared, or the first
-            return Look.of(np.asarray(opened.preview().convert("RGB")))
-        return Look.of(opened.rough((SIDE, SIDE)).permute(1, 2, 0).contiguous().numpy())
+            return Thumbnails.of(np.asarray(opened.preview().convert("RGB")))
+        return Thumbnails.of(opened.rough((SIDE, SIDE)).permute(1, 2, 0).contiguous().numpy())
     except BadImage:  # counted and named when it is loaded
         return None
 
@@ -318,7 +318,7 @@ class Numbered:
         return np.concatenate([images.targets.strata() for images in self.parts.values()])
 
 
-class Seen(NamedTuple):
+class ImageHashes(NamedTuple):
     """What was seen of every image where all of them were decoded: hashes of their pixels, small copies."""
 
     digests: list[str]
@@ -336,7 +336,7 @@ class Likeness:
     """
 
     def __init__(
-        self, parts: Mapping[str, ImageDataset], names: Sequence[str] = (), seen: Seen | None = None
+        self, parts: Mapping[str, ImageDataset], names: Sequence[str] = (), seen: ImageHashes | None = None
     ) -> None:
         self.images, self.names, self.seen = Numbered(parts), names, seen
         self.count = len(self.images)
@@ -407,7 +407,7 @@ class Likeness:
                 np.save(opened, links)
         return links
 
-    def look(self, index: int) -> Look | None:
+    def look(self, index: int) -> Thumbnails | None:
         """Return small copies of an image; None: it cannot be read."""
         _, images, place = self.images.at(index)
         return look_at(images, place)

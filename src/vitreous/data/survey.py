@@ -11,16 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitreous.data.dataset import ImageDataset
-from vitreous.data.likeness import SIDE, THUMB, Likeness, Look, Numbered, Seen, likeness_of
+from vitreous.data.likeness import SIDE, THUMB, ImageHashes, Likeness, Numbered, Thumbnails, likeness_of
 from vitreous.data.loading import BadFiles
 from vitreous.data.workers import in_threads
 from vitreous.models.stored import BadImage
 
 
-class ImageFacts(NamedTuple):
+class SurveyedImage(NamedTuple):
     """What one image tells."""
 
-    look: Look
+    look: Thumbnails
     digest: str  # of the upright pixels
     size: tuple[int, int]  # (H, W)
     gray: bool
@@ -51,7 +51,7 @@ def survey_images(parts: Mapping[str, ImageDataset], *, workers: int | None = No
     likeness, rows = likeness_of(images := Numbered(parts))
     bad, bad_keys = BadFiles(), dict[str, str]()
     chosen: list[int] = []
-    facts: list[ImageFacts] = []
+    facts: list[SurveyedImage] = []
     examined = in_threads(partial(examine, images, likeness.complete), range(len(images)), workers=workers)
     for number, seen in enumerate(examined):
         if isinstance(seen, BadImage):
@@ -70,7 +70,7 @@ def survey_images(parts: Mapping[str, ImageDataset], *, workers: int | None = No
     rows = rows[good]
     if not likeness.complete:
         gray = np.array([each.look.gray for each in facts], dtype=np.uint8).reshape(-1, SIDE, SIDE)
-        likeness = Likeness(readable, seen=Seen([each.digest for each in facts], gray, thumbs))
+        likeness = Likeness(readable, seen=ImageHashes([each.digest for each in facts], gray, thumbs))
         rows = np.arange(len(good))
     return DataSurvey(
         images=Numbered(readable),
@@ -84,7 +84,7 @@ def survey_images(parts: Mapping[str, ImageDataset], *, workers: int | None = No
     )
 
 
-def examine(images: Numbered, compared: bool, number: int) -> ImageFacts | BadImage:
+def examine(images: Numbered, compared: bool, number: int) -> SurveyedImage | BadImage:
     """Return what one image tells, or why it cannot be read. compared: whether its digest is known."""
     _, part, index = images.at(number)
     try:
@@ -95,8 +95,8 @@ def examine(images: Numbered, compared: bool, number: int) -> ImageFacts | BadIm
         return bad
     red, green, blue = pixels[..., 0], pixels[..., 1], pixels[..., 2]
     content = b"" if compared else pixels.tobytes() + bytes(str(pixels.shape), "ascii")
-    return ImageFacts(
-        look=Look.of(pixels),
+    return SurveyedImage(
+        look=Thumbnails.of(pixels),
         digest=hashlib.blake2b(content, digest_size=8).hexdigest(),
         size=encoded.size,
         gray=bool((red == green).all() and (green == blue).all()),

@@ -66,7 +66,7 @@ class Writer(NamedTuple):
     prepares: bool = True
 
 
-class Outputs(nn.Module):
+class ExportedOutputs(nn.Module):
     """What the program computes: the logits, and the features that they come from where there are any."""
 
     def __init__(self, model: Model) -> None:
@@ -135,7 +135,7 @@ def export(
     }
     about |= {"inputs": PIXELS} if with_preprocessing else {}
     ending = path.suffix or (f".{format}" if holds else "")
-    outputs = (FromPixels if with_preprocessing else Outputs)(copied)
+    outputs = (FromPixels if with_preprocessing else ExportedOutputs)(copied)
     with (
         modes_restored(outputs),
         torch.no_grad(),

@@ -107,7 +107,7 @@ class Seen(NamedTuple):
         return torch.cat([self.values, self.mirrored]), torch.cat([truth, truth])
 
 
-class Shown(NamedTuple):
+class SmallImages(NamedTuple):
     """Images at 64 x 64 pixels, whatever their shape, of those that can be read."""
 
     pixels: Tensor  # uint8 (N, C, 64, 64)
@@ -125,7 +125,7 @@ def squashed(channels: int, value_range: ValueRange = None) -> Preprocessing:
     )
 
 
-def shown(images: ImageDataset, prepared: Preprocessing) -> Shown:
+def shown(images: ImageDataset, prepared: Preprocessing) -> SmallImages:
     """Return the images that can be read as classical methods see them, from images that are prepared: for
     these methods, or for a model."""
 
@@ -134,7 +134,7 @@ def shown(images: ImageDataset, prepared: Preprocessing) -> Shown:
 
     workers = worker_count(None)
     found = compute_outputs(nn.Identity(), images, pixels, preprocessing=prepared, workers=workers)
-    return Shown(found.values, found.indices)
+    return SmallImages(found.values, found.indices)
 
 
 @torch.inference_mode()

@@ -84,7 +84,7 @@ class Description(Result):
     in `language`."""
 
     stages: tuple[Stage, ...]
-    memory: Memory
+    memory: MemoryEstimate
     sequence: tuple[int, int]
     batch_size: int = 1
     answers: str = ""
@@ -364,7 +364,7 @@ NORMALIZATIONS: dict[object, Callable[..., int]] = {
 FLOAT = 4  # bytes of a number in fp32
 
 
-class Memory(NamedTuple):
+class MemoryEstimate(NamedTuple):
     """Bytes in fp32, with attention fused, so that its maps are never stored whole.
 
     Attributes:
@@ -390,7 +390,7 @@ class Memory(NamedTuple):
         return self.weights + self.gradients + self.optimizer + self.activations
 
 
-def memory_of(model: nn.Module, inputs: tuple[Tensor, ...]) -> Memory:
+def memory_of(model: nn.Module, inputs: tuple[Tensor, ...]) -> MemoryEstimate:
     """What a batch costs in fp32. `model` and `inputs` are on the meta device; nothing is allocated."""
     known = [*model.parameters(), *model.buffers()]
     gradients = FLOAT * sum(parameter.numel() for parameter in model.parameters())
@@ -401,7 +401,7 @@ def memory_of(model: nn.Module, inputs: tuple[Tensor, ...]) -> Memory:
             graph = model.train()(*(each.clone() for each in inputs)).grad_fn
             activations = training.now  # the result is gone: what is alive belongs to the graph
             del graph
-    return Memory(
+    return MemoryEstimate(
         weights=FLOAT * sum(tensor.numel() for tensor in known),
         gradients=gradients,
         optimizer=2 * gradients,

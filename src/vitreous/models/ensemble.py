@@ -17,7 +17,7 @@ from pydantic import Field, SerializeAsAny, model_validator
 from torch import Tensor, nn
 
 from vitreous.errors import InputError
-from vitreous.extensions import Outputs, outputs_of_task
+from vitreous.extensions import OutputKind, outputs_of_task
 from vitreous.languages import phrase, words
 from vitreous.models.bit import BiT, BiTConfig
 from vitreous.models.config import Origin, ViTConfig
@@ -259,7 +259,9 @@ class Neighbors(nn.Module):
         return mean if meaning == "number" else as_logits(mean, meaning, count)
 
 
-def as_logits(shares: Float[Tensor, "B classes"], meaning: Outputs, count: int) -> Float[Tensor, "B classes"]:
+def as_logits(
+    shares: Float[Tensor, "B classes"], meaning: OutputKind, count: int
+) -> Float[Tensor, "B classes"]:
     """Return the logits of shares among so many votes; one vote more is spread over all classes, so that none
     is impossible."""
     if meaning == "sigmoid":
@@ -325,7 +327,7 @@ def head_of(member: MemberConfig, width: int, outputs: int, task: str | None) ->
     return nn.Linear(width, outputs)
 
 
-def mean_answer(outputs: Float[Tensor, "M B outputs"], meaning: Outputs) -> Float[Tensor, "B outputs"]:
+def mean_answer(outputs: Float[Tensor, "M B outputs"], meaning: OutputKind) -> Float[Tensor, "B outputs"]:
     """Return what several say together: the mean of numbers, or the logits of the mean of probabilities."""
     if len(outputs) == 1:
         return outputs[0]

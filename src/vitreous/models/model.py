@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vitreous.errors import InputError, Param
-from vitreous.extensions import Outputs, imported, kind_of
+from vitreous.extensions import OutputKind, imported, kind_of
 from vitreous.models.bit import BiT, BiTConfig
 from vitreous.models.config import Origin, ViTConfig
 from vitreous.models.config_parts import Config
@@ -79,7 +79,7 @@ def check_finite(outputs: Tensor) -> Tensor:
     return outputs
 
 
-def as_probabilities(logits: Float[Tensor, "B classes"], outputs: Outputs) -> Float[Tensor, "B classes"]:
+def as_probabilities(logits: Float[Tensor, "B classes"], outputs: OutputKind) -> Float[Tensor, "B classes"]:
     """Return the probability of each class. Raises InputError: such outputs are not of classes."""
     if outputs == "sigmoid":
         return logits.sigmoid()

@@ -190,7 +190,7 @@ class Frozen:
 
 
 @dataclass
-class Table:
+class CandidateTable:
     """The candidates of a run, on the images that decide.
 
     A validation set is small, and of many candidates the one that is ahead on it is often ahead by chance.
@@ -233,7 +233,9 @@ class Table:
     threads: Threads | None = None
 
     @classmethod
-    def of(cls, data: Splits, problem: Problem, device: torch.device, most: int = MOST_FITTED) -> Table:
+    def of(
+        cls, data: Splits, problem: Problem, device: torch.device, most: int = MOST_FITTED
+    ) -> CandidateTable:
         """Return a table without candidates. most: images that descriptors are computed of."""
         train, validation = data.train, data.validation
         if validation is None or not has_validation(data):
@@ -357,7 +359,7 @@ def problem_of(config: RunConfig, data: Splits) -> Problem:
 # ---- Methods without steps
 
 
-def add_classical(table: Table, *, mirrored: bool, tell: Callable[[str], None]) -> None:
+def add_classical(table: CandidateTable, *, mirrored: bool, tell: Callable[[str], None]) -> None:
     """Add the methods that see a descriptor, and the answer that knows no image.
 
     Args:
@@ -383,7 +385,7 @@ def add_classical(table: Table, *, mirrored: bool, tell: Callable[[str], None]) 
     tell(table.reference.sentence())
 
 
-def read_others(table: Table, prepared: Preprocessing) -> Learned | None:
+def read_others(table: CandidateTable, prepared: Preprocessing) -> Learned | None:
     """Read the validation set as classical methods see it, where there is one: it decides, or is learned
     from at the end."""
     if validation := table.data.validation:
@@ -399,7 +401,7 @@ def scattered(outputs: Outputs, rows: Rows, count: int) -> Outputs:
 
 
 def add_frozen(
-    table: Table,
+    table: CandidateTable,
     name: str,
     config: RunConfig,
     *,
@@ -445,7 +447,7 @@ def add_frozen(
         tell(table.add([part], outputs, seconds=reading + fitted.method.seconds).sentence())
 
 
-def frozen_of(table: Table, part: Part) -> Frozen:
+def frozen_of(table: CandidateTable, part: Part) -> Frozen:
     """Return the encoder whose features a part sees, with these."""
     assert part.begun is not None
     name = str(part.init)
@@ -455,7 +457,7 @@ def frozen_of(table: Table, part: Part) -> Frozen:
     return table.frozen[name]
 
 
-def frozen_features(table: Table, config: RunConfig) -> Frozen:
+def frozen_features(table: CandidateTable, config: RunConfig) -> Frozen:
     """Return what an encoder gives of the images; of many training images, of some."""
     images, known = table.data.train, np.arange(len(table.data.train))
     model = starting_model(config, images.classes)
@@ -469,7 +471,9 @@ def frozen_features(table: Table, config: RunConfig) -> Frozen:
     return Frozen(model, train, known[rows], other, other_rows)
 
 
-def features_of(model: Model, images: ImageDataset, config: RunConfig, table: Table) -> tuple[Seen, Rows]:
+def features_of(
+    model: Model, images: ImageDataset, config: RunConfig, table: CandidateTable
+) -> tuple[Seen, Rows]:
     """Return the features of images, with the numbers of those that could be read. Those of images with a
     class are kept in the cache, where a training that begins with a head on them finds them again."""
     workers = loading_workers(config.data.read.workers)
@@ -481,7 +485,7 @@ def features_of(model: Model, images: ImageDataset, config: RunConfig, table: Ta
     return Seen(outputs.values), outputs.indices
 
 
-def add_means(table: Table) -> list[Trial]:
+def add_means(table: CandidateTable) -> list[Trial]:
     """Add the mean of the best of each two families: methods that see a descriptor, heads on frozen features,
     networks. Return their rows."""
     families: dict[str, Candidate] = {}
@@ -511,7 +515,7 @@ def baselines_of(task: AnyTask, trained: Trained[Any, Any]) -> tuple[Baseline, .
     part, held_out = get_held_out(task, data)
     if held_out is None:
         return ()
-    table: Table | None = getattr(trained.compared, "table", None)
+    table: CandidateTable | None = getattr(trained.compared, "table", None)
     if table is not None and part == "test":
         return baselines_of_table(table, held_out)
     learned = data if part == "test" else data._replace(validation=None)
@@ -519,7 +523,7 @@ def baselines_of(task: AnyTask, trained: Trained[Any, Any]) -> tuple[Baseline, .
     return fit_classical(learned, problem_of(config, data), mirrored=mirrored).baselines(held_out)
 
 
-def baselines_of_table(table: Table, held_out: ImageDataset) -> tuple[Baseline, ...]:
+def baselines_of_table(table: CandidateTable, held_out: ImageDataset) -> tuple[Baseline, ...]:
     """Return what the methods of a table that see a descriptor get on other images, with the settings that
     they have: fitted on the images that decided as well."""
     prepared = squashed(table.data.summary.channels, table.data.summary.value_range)
@@ -531,7 +535,7 @@ def baselines_of_table(table: Table, held_out: ImageDataset) -> tuple[Baseline, 
     return baselines_on(held_out, fitted, all_described(table, prepared), table.problem)
 
 
-def fitted_head(table: Table, part: Part, prepared: Preprocessing) -> Head:
+def fitted_head(table: CandidateTable, part: Part, prepared: Preprocessing) -> Head:
     """Return the head of a method, fitted on all images to learn from.
 
     Args:
@@ -549,7 +553,7 @@ def fitted_head(table: Table, part: Part, prepared: Preprocessing) -> Head:
     return table.heads[key]
 
 
-def all_described(table: Table, prepared: Preprocessing) -> Learned:
+def all_described(table: CandidateTable, prepared: Preprocessing) -> Learned:
     """Return all images to learn from as methods that see a descriptor see them: from images that are
     prepared for these methods, or for a model."""
     if table.learned is None or table.learned.prepared != prepared:
@@ -579,7 +583,7 @@ def network_outputs(
 # ---- The model
 
 
-def final_model(table: Table, chosen: Candidate, network: Model | None = None) -> Model:
+def final_model(table: CandidateTable, chosen: Candidate, network: Model | None = None) -> Model:
     """Return what was chosen as a model: methods without steps fitted on all images to learn from, those that
     decided among them.
 
@@ -616,7 +620,7 @@ def final_model(table: Table, chosen: Candidate, network: Model | None = None) -
 
 
 def assembled(
-    table: Table,
+    table: CandidateTable,
     members: Sequence[MemberConfig],
     heads: Sequence[nn.Module],
     networks: Sequence[Model | None],
@@ -652,7 +656,7 @@ def network_config(model: Model) -> NetworkConfig:
     return NetworkConfig(network=without_head, mean=how.mean, std=how.std)
 
 
-def preprocessing_of(table: Table, chosen: Candidate, network: Model | None) -> Preprocessing:
+def preprocessing_of(table: CandidateTable, chosen: Candidate, network: Model | None) -> Preprocessing:
     """Return how images are prepared for an ensemble: as for its network, or for classical methods."""
     for part in chosen.parts:
         if part.method is None:
@@ -673,7 +677,7 @@ def encoder_with_head(encoder: Model, head: nn.Module, problem: Problem) -> Mode
     return model.eval()
 
 
-def all_frozen(frozen: Frozen, table: Table) -> tuple[Seen, Truth]:
+def all_frozen(frozen: Frozen, table: CandidateTable) -> tuple[Seen, Truth]:
     """Return the features of all images to learn from, and what is known of them."""
     truth = table.data.train.targets.tensor(frozen.rows)
     validation = table.data.validation

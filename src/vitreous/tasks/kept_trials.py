@@ -19,7 +19,7 @@ from vitreous.checkpoints.runs import TRIALS
 from vitreous.data.dataset import ImageDataset
 from vitreous.evaluation.classical import MOST_FITTED
 from vitreous.evaluation.scores import Interval
-from vitreous.tasks.candidates import Candidate, Part, Table, Trial
+from vitreous.tasks.candidates import Candidate, CandidateTable, Part, Trial
 from vitreous.tasks.task import Tree
 from vitreous.whole_files import whole
 
@@ -32,7 +32,7 @@ class KeptTrials:
         settings: the user's own.
         options: of the command, by their names.
         seconds: that the command had taken.
-        decision: the fields of a `vitreous.tasks.trials.Training`; None before it.
+        decision: the fields of a `vitreous.tasks.trials.TrainingMethod`; None before it.
         most: images that descriptors were computed of.
         tree: the rest, which `fill` reads.
     """
@@ -45,7 +45,7 @@ class KeptTrials:
     tree: Mapping[str, Any]
     file: Path
 
-    def fill(self, table: Table) -> bool:
+    def fill(self, table: CandidateTable) -> bool:
         """Give a table the candidates. Return False, and give it none, where it is of other images."""
         if self.tree["content"] != content_of(table):
             return False
@@ -61,7 +61,7 @@ class KeptTrials:
 
 def keep_trials(
     folder: Path,
-    table: Table,
+    table: CandidateTable,
     *,
     settings: Tree,
     options: Mapping[str, Any],
@@ -109,7 +109,7 @@ def trial_of(tree: Mapping[str, Any]) -> Trial:
     return Trial(**{**tree, **lists, "interval": Interval(*tree["interval"])})
 
 
-def content_of(table: Table) -> str:
+def content_of(table: CandidateTable) -> str:
     """Return a hash of the images that candidates learned from, and of those that decided."""
     if table.content:
         return table.content

@@ -80,7 +80,7 @@ Alarm = Callable[[Sequence["Row"]], Iterator["Finding"]]
 
 class ComparedCandidates(Protocol):
     """Candidates that were compared before a network is trained: one of them answers in the end, or it does.
-    (`vitreous.tasks.trials.Comparison`)"""
+    (`vitreous.tasks.trials.CandidateComparison`)"""
 
     @property
     def seconds_to_answer(self) -> float:

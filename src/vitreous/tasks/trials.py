@@ -31,8 +31,8 @@ from vitreous.rng import numpy_generator
 from vitreous.tasks import task_of_run
 from vitreous.tasks.candidates import (
     Candidate,
+    CandidateTable,
     Part,
-    Table,
     add_classical,
     add_frozen,
     add_means,
@@ -112,7 +112,7 @@ LORA: Tree = {"lora": {"rank": 8}, "peak_lr": 1e-3, "optimizer": {"layer_decay":
 
 
 @dataclass(frozen=True)
-class Training:
+class TrainingMethod:
     """A way to train a network: its name, here and in the catalog of languages, the checkpoint that it begins
     with, and settings under the user's own. length: where it is not as these settings say."""
 
@@ -162,7 +162,7 @@ def plan_by_trials(
     """
     clock = clock or Clock()
     trials: Trials | None = None
-    decided: tuple[Training, str | None, tuple[str, ...]] | None = None
+    decided: tuple[TrainingMethod, str | None, tuple[str, ...]] | None = None
     if place.world.first:
         if out is not None and kept is None:  # before minutes are spent on it
             check_free_for_run(out, "train")
@@ -185,7 +185,7 @@ def plan_by_trials(
         found.with_reasons(*notes),
         config=config,
         run=Run(Path(folder), config) if folder else None,
-        compared=Comparison(training, trials.table if trials else None, trials),
+        compared=CandidateComparison(training, trials.table if trials else None, trials),
         clock=clock,
         findings=plan.findings,
     )
@@ -233,22 +233,22 @@ def with_kept_trials(plan: AnyPlan, place: Place) -> AnyPlan:
     end."""
     world = place.world
     kept = kept_trials(plan.made.path) if world.first else None
-    compared: Comparison | None = None
+    compared: CandidateComparison | None = None
     why = said(
         "candidates were compared by another version, whose answers this one cannot read: only the "
         "network is used; a new run compares them again"
     )
     if kept is not None and kept.decision is not None:
-        table = Table.of(plan.data, problem_of(plan.config, plan.data), place.device, kept.most)
+        table = CandidateTable.of(plan.data, problem_of(plan.config, plan.data), place.device, kept.most)
         why = said("the images are not those on which candidates were compared: only the network is used")
         if kept.fill(table):
-            compared = Comparison(Training(**kept.decision), table)
-    others = world.broadcast(compared and Comparison(compared.training, None))
+            compared = CandidateComparison(TrainingMethod(**kept.decision), table)
+    others = world.broadcast(compared and CandidateComparison(compared.training, None))
     plan = plan if compared or not world.first else plan.with_reasons(why)
     return replace(plan, compared=compared if world.first else others)
 
 
-def compare(trials: Trials) -> tuple[Training, tuple[str, ...]]:
+def compare(trials: Trials) -> tuple[TrainingMethod, tuple[str, ...]]:
     """Try the candidates one after the other. Return the training that follows, and sentences about it. The
     best so far is the model of the run directory, so that there is one after seconds. Raises InputError: as
     `Task.plan`."""
@@ -264,7 +264,7 @@ def compare(trials: Trials) -> tuple[Training, tuple[str, ...]]:
 
     # ---- Heads on the features of an encoder
 
-    trainings = [Training("from scratch", "scratch")]
+    trainings = [TrainingMethod("from scratch", "scratch")]
     side = min(data.summary.height, data.summary.width)
     is_small = side < SMALL
     encoders: list[str] = [trials.options["given"]] if trials.options.get("given") else []
@@ -277,7 +277,7 @@ def compare(trials: Trials) -> tuple[Training, tuple[str, ...]]:
             trainings.insert(0, trials.tuned_photos(name))
             continue
         linear: Tree = {"training": {"head": {"kind": "linear"}}} if task.name == "classification" else {}
-        tuned = Training(f"fine-tuned {name}", "tuned", name, linear)
+        tuned = TrainingMethod(f"fine-tuned {name}", "tuned", name, linear)
         begun = task.plan(data, settings, init=tuned.init, base=tuned.settings)
         try:
             trials.add_heads(name, begun.config)
@@ -286,7 +286,7 @@ def compare(trials: Trials) -> tuple[Training, tuple[str, ...]]:
             continue
         if weights_of(described_checkpoint(name)[0]) >= SMALL_ENCODER:  # which may forget what it knows
             both: dict[str, Any] = {"training": {**linear.get("training", {}), **LORA}}
-            trainings.insert(0, Training(f"LoRA of {name}", "lora", name, both))
+            trainings.insert(0, TrainingMethod(f"LoRA of {name}", "lora", name, both))
         trainings.insert(0, tuned)
 
     # ---- Short trainings of networks
@@ -296,7 +296,7 @@ def compare(trials: Trials) -> tuple[Training, tuple[str, ...]]:
         small, tried_on = small_trainings(data)
         trainings = [*trainings[:-1], *small]
     elif side >= limit("detailed") and has_validation(data):
-        trainings.append(Training("from scratch at 128x128", "finer", settings={"model": FINER}))
+        trainings.append(TrainingMethod("from scratch at 128x128", "finer", settings={"model": FINER}))
     is_needed = len(trainings) > 1 or not table.held_out or bool(table.best and not is_small)
     if is_needed and (trials.asked or not table.is_solved):
         for training in trainings:
@@ -314,13 +314,13 @@ def compare(trials: Trials) -> tuple[Training, tuple[str, ...]]:
     return trials.decide(trainings)
 
 
-def small_trainings(data: Splits) -> tuple[list[Training], Splits]:
+def small_trainings(data: Splits) -> tuple[list[TrainingMethod], Splits]:
     """Return the trainings that are tried on small images, and the images that they are tried on."""
-    trainings = [Training("from scratch", "scratch")]
+    trainings = [TrainingMethod("from scratch", "scratch")]
     if len(data.train) <= limit("many small") or not has_validation(data):
         return trainings, data
     lighter: Tree = {"model": LIGHTER}
-    trainings.append(Training("from scratch with fewer, larger patches", "lighter", settings=lighter))
+    trainings.append(TrainingMethod("from scratch with fewer, larger patches", "lighter", settings=lighter))
     most = int(limit("most tried"))
     rows = numpy_generator(0, "images of short trials").permutation(len(data.train))[:most]
     return trainings, data._replace(train=data.train.subset(np.sort(rows)))
@@ -356,13 +356,13 @@ class Trials:
             self.table = self.new_table(kept.most)
             kept.fill(self.table)  # of other images none of them holds
 
-    def new_table(self, most: int) -> Table:
+    def new_table(self, most: int) -> CandidateTable:
         """Return the table before its first candidate. most: images that descriptors are computed of."""
-        table = Table.of(self.data, problem_of(self.plan.config, self.data), self.device, most)
+        table = CandidateTable.of(self.data, problem_of(self.plan.config, self.data), self.device, most)
         table.threads = threads_for(self.device, self.tell)
         return table
 
-    def keep(self, folder: Path, decision: Training | None = None) -> None:
+    def keep(self, folder: Path, decision: TrainingMethod | None = None) -> None:
         """Keep the candidates, and what they decided, in the run directory."""
         keep_trials(
             folder,
@@ -460,15 +460,15 @@ class Trials:
             self.add_heads(f"{name} ({side}x{side})", begun.config, columns)
             before = self.clock.seconds - began
 
-    def tuned_photos(self, name: str) -> Training:
+    def tuned_photos(self, name: str) -> TrainingMethod:
         """Return the training of its Transformer layers, which leaves the stem as it is."""
         settings: dict[str, Any] = {"freeze": ["stem"]}
         if self.task.name == "classification":
             settings["head"] = {"kind": "linear"}
         base = {"training": settings, "model": {"image_size": 128}}
-        return Training(f"fine-tuned {name}", "tuned", name, base)
+        return TrainingMethod(f"fine-tuned {name}", "tuned", name, base)
 
-    def train_briefly(self, training: Training, data: Splits) -> None:
+    def train_briefly(self, training: TrainingMethod, data: Splits) -> None:
         """Train a network for a short time, and add what it answers: to the validation set, or where that is
         small to folds of the training set, each by one that has not seen it."""
         began = self.clock.seconds
@@ -516,7 +516,7 @@ class Trials:
             )
         )
 
-    def decide(self, trainings: list[Training]) -> tuple[Training, tuple[str, ...]]:
+    def decide(self, trainings: list[TrainingMethod]) -> tuple[TrainingMethod, tuple[str, ...]]:
         """Choose the training: that of the best trial, unless what is ahead is so by more than chance. Return
         it with its length, and sentences about it."""
         ranked, tried = self.table.ranked(), dict[str, Candidate]()
@@ -568,7 +568,7 @@ class Trials:
             return said("nothing is trained: the remaining time is for the report")
         return ""
 
-    def length(self, training: Training, ahead: Candidate | None) -> str | None:
+    def length(self, training: TrainingMethod, ahead: Candidate | None) -> str | None:
         """Return how long the training is: as it was asked for; else as the time allows, of which less is
         taken where nothing was gained so far."""
         minutes = self.longest(ahead)
@@ -649,7 +649,7 @@ def trained_answers(config: RunConfig, data: Splits, device: torch.device) -> tu
 
 
 @dataclass(frozen=True)
-class Comparison:
+class CandidateComparison:
     """The candidates of a run, among which its answer is chosen once its network is trained.
 
     Attributes:
@@ -658,8 +658,8 @@ class Comparison:
         trials: that filled the table in this session.
     """
 
-    training: Training
-    table: Table | None
+    training: TrainingMethod
+    table: CandidateTable | None
     trials: Trials | None = None
 
     @property
@@ -699,7 +699,7 @@ class Comparison:
         return trained, sentences
 
 
-def keep_thresholds(folder: Path, table: Table, chosen: Candidate) -> None:
+def keep_thresholds(folder: Path, table: CandidateTable, chosen: Candidate) -> None:
     """Write the best threshold of each label, by the answers to images that nothing had learned from: the
     model itself has learned from all of them."""
     if table.problem.task != "multilabel":
@@ -711,7 +711,10 @@ def keep_thresholds(folder: Path, table: Table, chosen: Candidate) -> None:
 
 
 def last_comparison(
-    table: Table, training: Training, trained: Trained[RunConfig, Splits], options: Mapping[str, Any]
+    table: CandidateTable,
+    training: TrainingMethod,
+    trained: Trained[RunConfig, Splits],
+    options: Mapping[str, Any],
 ) -> Candidate | None:
     """Return the first of the table once the trained network is in it, in the place of its short trial."""
     learned = bool(trained.run.metrics())
@@ -738,6 +741,6 @@ def last_comparison(
     return next(iter(able), None)
 
 
-def of_training(candidate: Candidate, training: Training) -> bool:
+def of_training(candidate: Candidate, training: TrainingMethod) -> bool:
     """Return whether the network of a candidate is that of a training."""
     return all(part.method is not None or part.name == training.name for part in candidate.parts)

@@ -18,8 +18,8 @@ from PIL import Image
 import vitreous as vt
 from vitreous.addons.optimize import choice, measuring
 from vitreous.addons.optimize.choice import CHOICE, optimized
-from vitreous.addons.optimize.engines import ENGINES, Candidate, in_bf16
-from vitreous.addons.optimize.measuring import Row
+from vitreous.addons.optimize.engines import ENGINES, BackendConfig, in_bf16
+from vitreous.addons.optimize.measuring import Measurement
 from vitreous.cli import run
 from vitreous.data.image_list import image_list
 from vitreous.errors import InputError
@@ -52,11 +52,11 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def row_of(name: str, times: float) -> Row:
-    return Row(name, 1.0, 1.0, 10.0, times, 1.0, 0, True)
+def row_of(name: str, times: float) -> Measurement:
+    return Measurement(name, 1.0, 1.0, 10.0, times, 1.0, 0, True)
 
 
-def choose(folder: Path, candidate: Candidate, file: Path | None = None) -> Path | None:
+def choose(folder: Path, candidate: BackendConfig, file: Path | None = None) -> Path | None:
     """A choice beside the weights, as if it had been measured to be three times as fast."""
     rows = [row_of("eager fp32", 1.0), row_of(str(candidate), 3.0)]
     return measuring.keep(folder, file, rows[1], candidate, rows)
@@ -64,9 +64,9 @@ def choose(folder: Path, candidate: Candidate, file: Path | None = None) -> Path
 
 @pytest.mark.slow
 def test_memory_is_that_of_the_candidate(place: Path) -> None:
-    for candidate in (Candidate("eager", "fp32"), Candidate("eager", "bf16", 2)):
+    for candidate in (BackendConfig("eager", "fp32"), BackendConfig("eager", "bf16", 2)):
         assert measuring.memory_of(place / "model", None, candidate, 2) > 2**26
-    assert measuring.memory_of(place / "model", None, Candidate("none", "fp32"), 2) == 0
+    assert measuring.memory_of(place / "model", None, BackendConfig("none", "fp32"), 2) == 0
 
 
 @pytest.mark.slow
@@ -94,7 +94,7 @@ def test_a_chosen_file_answers_without_pytorch(
 ) -> None:
     model = Path(shutil.copytree(place / "model", tmp_path / "model"))
     vt.export(model, tmp_path / "program.onnx", progress=False)
-    choose(model, Candidate("onnx", "fp32"), tmp_path / "program.onnx")
+    choose(model, BackendConfig("onnx", "fp32"), tmp_path / "program.onnx")
     chosen = optimized(model)
     assert chosen is not None
     assert chosen.file == model / "optimized.onnx"
@@ -140,7 +140,7 @@ def test_a_chosen_file_answers_without_pytorch(
 
 
 def test_a_choice_that_pytorch_computes(place: Path) -> None:
-    assert choose(place / "model", Candidate("eager", "bf16")) is None
+    assert choose(place / "model", BackendConfig("eager", "bf16")) is None
     answers = [
         vt.predict(place / "model", place / "photos" / "ant", precision=each, progress=False)[0].probability
         for each in ("auto", "bf16", "fp32")
@@ -253,7 +253,9 @@ def test_compiled_is_the_same_model(monkeypatch: pytest.MonkeyPatch) -> None:
         assert prepare
         torch.testing.assert_close(prepare(model)(images), expected)
         assert frozen == [True]
-        fp32, bf16 = (measuring.prepared_module(model, Candidate("compiled", p)) for p in ("fp32", "bf16"))
+        fp32, bf16 = (
+            measuring.prepared_module(model, BackendConfig("compiled", p)) for p in ("fp32", "bf16")
+        )
         torch.testing.assert_close(model(images), expected, rtol=0, atol=0)
         assert frozen == [True]  # by the model, which is measured beside the compiled one
         model.head.weight.zero_()  # whose weights the first shares, and the second has copied

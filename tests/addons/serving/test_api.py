@@ -230,7 +230,7 @@ def test_openapi_says_what_can_be_asked(classifier: Classifier) -> None:
     schema = told["components"]["schemas"]["PredictAnswers"]
     assert set(schema["properties"]) == {"predictions", "failed", "damaged"}
     for status in ("400", "408", "413", "415", "422", "503"):
-        assert "Problem" in str(predict["responses"][status])
+        assert "ErrorResponse" in str(predict["responses"][status])
     assert "image/png" in told["paths"]["/v1/attention"]["post"]["responses"]["200"]["content"]
 
 

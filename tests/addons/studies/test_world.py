@@ -5,7 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vitreous.addons.studies.world import GLYPHS, LABELS, World, WorldImages, glyph, parse, shapes, templates
+from vitreous.addons.studies.world import (
+    GLYPHS,
+    LABELS,
+    WorldImages,
+    WorldOptions,
+    glyph,
+    parse,
+    shapes,
+    templates,
+)
 from vitreous.data.config import DataConfig, SplitByName
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
@@ -53,14 +62,14 @@ def test_templates_differ() -> None:
 
 
 def test_factors_are_seen_in_the_pixels() -> None:
-    plain = World("colors", size=32, clutter=0, shift=0.0, scale=1.0, test=64)
+    plain = WorldOptions("colors", size=32, clutter=0, shift=0.0, scale=1.0, test=64)
     images = WorldImages(plain, "train", 0)
     pixels = images.draw(np.arange(200)).astype(float)
     center = pixels[:, 12:20, 12:20].max(axis=(1, 2))  # a ring has a hole there
     reds, blues = (center[images.factors["colors"][:200] == number] for number in (0, 5))
     assert reds[:, 0].mean() > reds[:, 2].mean() + 60
     assert blues[:, 2].mean() > blues[:, 0].mean() + 60
-    moved = WorldImages(World("positions", size=32, clutter=0, shift=1.0, scale=0.3), "train", 0)
+    moved = WorldImages(WorldOptions("positions", size=32, clutter=0, shift=1.0, scale=0.3), "train", 0)
     pixels = moved.draw(np.arange(200)).max(axis=3)
     left = moved.factors["positions"][:200] % 3 == 0
     assert pixels[left, :, :16].max(axis=(1, 2)).mean() > pixels[left, :, 16:].max(axis=(1, 2)).mean() + 40

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from vitreous.addons.optimize.engines import ENGINES, Candidate, prepared_module
+from vitreous.addons.optimize.engines import ENGINES, BackendConfig, prepared_module
 from vitreous.deployment.programs import Substitute, format_of
 from vitreous.errors import is_installed
 from vitreous.outside import local_path, read_text, sha256_of
@@ -48,7 +48,7 @@ def open_chosen(model: ViT, chosen: Optimized) -> nn.Module:
     """Return a model as PyTorch computes it by a choice without a file."""
     from vitreous.addons.optimize.token_merging import with_merged_tokens
 
-    candidate = Candidate(chosen.engine, chosen.precision, chosen.merged)
+    candidate = BackendConfig(chosen.engine, chosen.precision, chosen.merged)
     return prepared_module(with_merged_tokens(model, chosen.merged) if chosen.merged else model, candidate)
 
 

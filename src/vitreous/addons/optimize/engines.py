@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 
-class Candidate(NamedTuple):
+class BackendConfig(NamedTuple):
     """One way to compute a model. merged: the tokens that are merged at a time."""
 
     engine: str
@@ -24,7 +24,7 @@ class Candidate(NamedTuple):
         return f"{self.engine} {self.precision}{tokens}"
 
 
-class Engine(NamedTuple):
+class Backend(NamedTuple):
     """What computes a model.
 
     Attributes:
@@ -63,15 +63,15 @@ def compiled(model: torch.nn.Module) -> torch.nn.Module:
 
 
 ENGINES = {
-    "eager": Engine("torch", prepare=eager),
-    "compiled": Engine("torch", prepare=compiled),
-    "onnx": Engine("onnxruntime", ending=".onnx"),
-    "openvino": Engine("openvino", ending="-openvino"),
+    "eager": Backend("torch", prepare=eager),
+    "compiled": Backend("torch", prepare=compiled),
+    "onnx": Backend("onnxruntime", ending=".onnx"),
+    "openvino": Backend("openvino", ending="-openvino"),
 }
 FILES = {name: engine.ending for name, engine in ENGINES.items() if engine.ending}
 
 
-def prepared_module(model: nn.Module, candidate: Candidate) -> nn.Module:
+def prepared_module(model: nn.Module, candidate: BackendConfig) -> nn.Module:
     """Return a model that PyTorch computes as a candidate says."""
     prepare = ENGINES[candidate.engine].prepare
     assert prepare

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from vitreous.addons.optimize.choice import CHOICE, stamp_of
-from vitreous.addons.optimize.engines import ENGINES, FILES, Candidate, prepared_module
+from vitreous.addons.optimize.engines import ENGINES, FILES, BackendConfig, prepared_module
 from vitreous.addons.optimize.openvino import has_bf16
 from vitreous.addons.optimize.token_merging import can_merge_tokens, merging_layers, with_merged_tokens
 from vitreous.data.dataset import ImageDataset
@@ -41,7 +41,7 @@ ROUNDS = 7
 
 
 @dataclass(frozen=True)
-class Row:
+class Measurement:
     """What was measured of a candidate.
 
     Attributes:
@@ -79,7 +79,7 @@ class Optimization(Result):
     count: int
     budget: float
     batch_size: int
-    rows: tuple[Row, ...]
+    rows: tuple[Measurement, ...]
     chosen: str
     file: Path | None
 
@@ -109,28 +109,28 @@ def engines_here(device: torch.device, wanted: Sequence[str] | None = None) -> l
     return ["eager", *(name for name, packages in needs.items() if all(map(is_installed, packages)))]
 
 
-def candidates(model: Model, engines: Sequence[str], device: torch.device) -> Iterator[Candidate]:
+def candidates(model: Model, engines: Sequence[str], device: torch.device) -> Iterator[BackendConfig]:
     """Yield the ways to compute a model, without the first: PyTorch in fp32."""
     half = has_bf16() or device.type == "cuda"
     int8 = device.type == "cpu" and is_installed("nncf")
     for engine in engines:
         if engine != "eager":
-            yield Candidate(engine, "fp32")
+            yield BackendConfig(engine, "fp32")
         if half and engine != "onnx":
-            yield Candidate(engine, "bf16")
+            yield BackendConfig(engine, "bf16")
         if int8 and engine in FILES:
-            yield Candidate(engine, "int8")
+            yield BackendConfig(engine, "int8")
     if isinstance(model, ViT) and can_merge_tokens(model):
         patches = model.config.grid[0] * model.config.grid[1]
         best = "openvino" if "openvino" in engines else engines[-1]
         lower = ["bf16"] * (half and best != "onnx") + ["int8"] * (int8 and best in FILES)
         times = len(merging_layers(model.config.depth))
         for count in sorted({min(round(part * patches / times), patches // 2) for part in MERGED} - {0}):
-            yield from (Candidate(best, precision, count) for precision in lower or ["fp32"])
+            yield from (BackendConfig(best, precision, count) for precision in lower or ["fp32"])
 
 
 def opened(
-    model: Model, candidate: Candidate, file: Path, samples: Sequence[NDArray[np.float32]]
+    model: Model, candidate: BackendConfig, file: Path, samples: Sequence[NDArray[np.float32]]
 ) -> nn.Module:
     """Return a model that is computed as a candidate says; `file` is written where its engine reads one."""
     if candidate.merged:
@@ -171,12 +171,14 @@ def optimize(
     device = torch.device(batching.get("device", "cpu"))
     labels = class_labels(model, images)
     samples = calibration_images(model, images)
-    rows: list[Row] = []
+    rows: list[Measurement] = []
     best: Path | None = None
-    chosen: tuple[Row, Candidate] | None = None
+    chosen: tuple[Measurement, BackendConfig] | None = None
     first: Tensor | None = None
     with TemporaryDirectory(dir=folder, prefix=".optimizing-") as place:
-        for number, candidate in enumerate([Candidate("eager", "fp32"), *candidates(model, engines, device)]):
+        for number, candidate in enumerate(
+            [BackendConfig("eager", "fp32"), *candidates(model, engines, device)]
+        ):
             say(f"{candidate} ...")
             file = Path(place) / f"{number}{FILES.get(candidate.engine, '')}"
             try:
@@ -194,7 +196,7 @@ def optimize(
             else:
                 speed = round(rows[0].images_per_second * times, 2)
             kept = file if candidate.engine in FILES else None
-            row = Row(
+            row = Measurement(
                 str(candidate),
                 metric,
                 float((outputs.values.argmax(1) == first.argmax(1)).float().mean()),
@@ -222,7 +224,9 @@ def optimize(
     )
 
 
-def keep(folder: Path, file: Path | None, row: Row, candidate: Candidate, rows: Sequence[Row]) -> Path | None:
+def keep(
+    folder: Path, file: Path | None, row: Measurement, candidate: BackendConfig, rows: Sequence[Measurement]
+) -> Path | None:
     """Write what was chosen beside the weights, and return its file."""
     for old in ("optimized.onnx", "optimized-openvino"):
         path = folder / old
@@ -319,7 +323,7 @@ with torch.inference_mode():
 """
 
 
-def memory_of(folder: Path, file: Path | None, candidate: Candidate, batch: int) -> int:
+def memory_of(folder: Path, file: Path | None, candidate: BackendConfig, batch: int) -> int:
     """Return the peak memory of a process that computes one batch as a candidate does, from its file or from
     the weights in `folder`; or 0 where the system does not tell, or the process fails."""
     program, path = (WITH_FILE, file) if file else (WITH_WEIGHTS, folder)

@@ -215,7 +215,7 @@ def add_endpoint(app: FastAPI, server: Server, endpoint: Endpoint) -> None:
         response_class=JSONResponse,
         responses={
             200: good,
-            **{status: {"model": Problem, "description": words} for status, words in REFUSALS.items()},
+            **{status: {"model": ErrorResponse, "description": words} for status, words in REFUSALS.items()},
         },
         openapi_extra={"parameters": query_parameters(endpoint), "requestBody": IMAGES},
     )
@@ -305,7 +305,7 @@ def add_facts(app: FastAPI, server: Server) -> None:
 # --- OpenAPI -----------------------------------------------------------------------------------------------
 
 
-class Problem(BaseModel):
+class ErrorResponse(BaseModel):
     """What every refusal looks like."""
 
     error: str = Field(description="one sentence: what is wrong, and what to do")

@@ -15,7 +15,7 @@ from vitreous.deployment.answers import Prediction
 from vitreous.deployment.classifier import ClassPredictor, output_labels
 from vitreous.errors import InputError, nearest
 from vitreous.evaluation.outputs import number_outputs
-from vitreous.extensions import Outputs
+from vitreous.extensions import OutputKind
 from vitreous.inspection.capture import capture_attention
 from vitreous.inspection.images import enlarged, overlay, png, rgb
 from vitreous.inspection.measures import readout_attention, readout_of, rollout_map, to_grid
@@ -74,7 +74,7 @@ class FeaturesAnswer(BaseModel):
     features: list[float] = Field(description="what the head receives")
 
 
-class Look(Config):
+class AttentionQuery(Config):
     """Which attention."""
 
     kind: Annotated[
@@ -102,7 +102,7 @@ class Look(Config):
     )
 
     @model_validator(mode="after")
-    def _nothing_without_effect(self) -> Look:
+    def _nothing_without_effect(self) -> AttentionQuery:
         kinds = {"layer": "attention", "head": "attention", "label": "evidence"}
         for name, kind in kinds.items():
             if name in self.model_fields_set and self.kind != kind:
@@ -165,7 +165,9 @@ class ServedModel:
         if isinstance(self.model, ViT):
             summary = "Where the model looks: rollout, attention of a layer, or evidence for a class"
             offered.append(
-                Endpoint("attention", "attention", summary, Look, LookAnswer, self.look, together=False)
+                Endpoint(
+                    "attention", "attention", summary, AttentionQuery, LookAnswer, self.look, together=False
+                )
             )
         return offered
 
@@ -207,7 +209,7 @@ class ServedModel:
     def look(self, questions: Sequence[Question]) -> list[Answer]:
         """The map of one image; as a PNG, or as numbers."""
         (question,) = questions
-        wanted: Look = question.parameters
+        wanted: AttentionQuery = question.parameters
         assert isinstance(self.model, ViT)  # else it is not offered
         of, values = attention_map(self.model, self.batch(questions), wanted)
         check_numbers(questions, values[None])
@@ -284,11 +286,15 @@ class Regressor(ServedModel):
 
 
 # How models are served, by what their outputs are.
-KINDS: dict[Outputs, type[ServedModel]] = {"softmax": Classifier, "sigmoid": Classifier, "number": Regressor}
+KINDS: dict[OutputKind, type[ServedModel]] = {
+    "softmax": Classifier,
+    "sigmoid": Classifier,
+    "number": Regressor,
+}
 
 
 def attention_map(
-    model: ViT, images: Float[Tensor, "1 C H W"], wanted: Look
+    model: ViT, images: Float[Tensor, "1 C H W"], wanted: AttentionQuery
 ) -> tuple[str, Float[Tensor, "rows columns"]]:
     """The name of what asks, or the label that evidence is for; and a weight for each patch. Raises
     InputError: no such layer, head, patch or class."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from vitreous.addons.studies.complexity import complexity
 from vitreous.addons.studies.sequence_experiments import heads, key_size, regularization, sinusoids, size
-from vitreous.addons.studies.study import BASE, WORLD, Claim, Study, Trial, Variant
+from vitreous.addons.studies.study import BASE, WORLD, Claim, Study, TrainingSetup, Variant
 from vitreous.errors import InputError, nearest
 from vitreous.languages import words
 from vitreous.training.settings import Tree
@@ -42,7 +42,7 @@ MANY = 100_000  # training images, of which 600 steps see no image twice
 ARCHITECTURES = {
     "ViT": BASE,
     "hybrid": BASE.change(HYBRID),
-    "ResNet": Trial(model=RESNET, rate=3e-2),
+    "ResNet": TrainingSetup(model=RESNET, rate=3e-2),
 }
 SIZES = (300, 1_000, 3_000, 10_000, 30_000, MANY)
 LONG = 600  # steps
@@ -53,7 +53,7 @@ SGD_FACTOR = 30.0  # the paper's Table 4 (SGD) has 1 to 75 times the learning ra
 ALIKE = 0.02  # what counts as alike, fixed before anything was trained
 
 
-def count(trial: Trial, images: int, **fields: Any) -> Trial:
+def count(trial: TrainingSetup, images: int, **fields: Any) -> TrainingSetup:
     """Return the trial with another number of training images, and other fields."""
     return trial.change(data=re.sub(r":\d+@", f":{images}@", trial.data), **fields)
 
@@ -79,7 +79,7 @@ def positions() -> Study:
 
 
 def swept(
-    name: str, trial: Trial, factor: float = 1.0, paper: str = "", more: tuple[float, ...] = ()
+    name: str, trial: TrainingSetup, factor: float = 1.0, paper: str = "", more: tuple[float, ...] = ()
 ) -> list[Variant]:
     """A group: the trial with each of the learning rates and `more` of them, all times `factor`."""
     variants: list[Variant] = []
@@ -205,7 +205,7 @@ def transfer() -> Study:
     scratch = count(BASE.change(mean, data=data), LABELED)
     pre = count(BASE.change(mean, data=data), MANY, steps=LONG)
     masked = pre.change(objective="masked-patch")
-    starts: dict[str, tuple[Trial | None, str]] = {
+    starts: dict[str, tuple[TrainingSetup | None, str]] = {
         "from scratch": (None, "77.9"),
         "mean colors": (masked, "79.9"),
         "small colors": (masked.change(target="small-colors"), ""),

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from vitreous.addons.studies.measures import MEASURES, Images, as_learned
-from vitreous.addons.studies.study import AnyTrial, Study, Trial, TrialResult, trials_of
-from vitreous.addons.studies.world import World, WorldImages, class_names, parse
+from vitreous.addons.studies.study import AnyTrial, Study, TrainingSetup, TrialResult, trials_of
+from vitreous.addons.studies.world import WorldImages, WorldOptions, class_names, parse
 from vitreous.checkpoints.loading import load_image_model
 from vitreous.checkpoints.native_writing import save_native
 from vitreous.data.config import DataConfig
@@ -68,13 +68,13 @@ class PartImages(NamedTuple):
 
 
 @lru_cache(maxsize=6)
-def pixels_of(described: World, part: str, seed: int) -> PartImages:
+def pixels_of(described: WorldOptions, part: str, seed: int) -> PartImages:
     """Return one part of the image world, whose images are drawn when they are taken for the first time."""
     world = WorldImages(described, part, seed)
     return PartImages(len(world), lambda rows: torch.from_numpy(world.rows(rows.numpy())), world.factors)
 
 
-def world_of(trial: Trial) -> World:
+def world_of(trial: TrainingSetup) -> WorldOptions:
     return parse(trial.data.removeprefix("world:"))
 
 
@@ -108,7 +108,7 @@ class OwnImages(NamedTuple):
     def study(self, study: Study) -> Study:
         """Return the study on these images; by accuracy, where few shots would be of the learned classes."""
 
-        def own(trial: Trial) -> Trial:
+        def own(trial: TrainingSetup) -> TrainingSetup:
             measures = tuple(each for each in trial.measures if each != "few-shot")
             start = trial.start and own(trial.start)
             return replace(trial, data=self.name, labels=OWN_LABELS, measures=measures, start=start)
@@ -118,7 +118,9 @@ class OwnImages(NamedTuple):
 
         return replace(
             study,
-            variants=tuple(replace(each, trial=own(cast("Trial", each.trial))) for each in study.variants),
+            variants=tuple(
+                replace(each, trial=own(cast("TrainingSetup", each.trial))) for each in study.variants
+            ),
             claims=tuple(replace(each, measure=measured(each.measure)) for each in study.claims),
             measure=measured(study.measure),
             world="own",
@@ -197,7 +199,7 @@ class Laboratory:
             write_text(cached, json.dumps(asdict(result)))
         return folder, result
 
-    def learn_images(self, trial: Trial, seed: int) -> tuple[Model | None, TrialResult]:
+    def learn_images(self, trial: TrainingSetup, seed: int) -> tuple[Model | None, TrialResult]:
         """Train and measure a model of images; it is returned where others are fine-tuned from it."""
         model = self.starting_model(trial, seed)
         begun = time.process_time()
@@ -211,11 +213,15 @@ class Laboratory:
         return None if trial.measures else model, result
 
     def images(
-        self, trial: Trial, part: str, seed: int, changed: Callable[[World], World] = lambda world: world
+        self,
+        trial: TrainingSetup,
+        part: str,
+        seed: int,
+        changed: Callable[[WorldOptions], WorldOptions] = lambda world: world,
     ) -> PartImages:
         return self.own.part(part, seed) if self.own else pixels_of(changed(world_of(trial)), part, seed)
 
-    def starting_model(self, trial: Trial, seed: int) -> Model:
+    def starting_model(self, trial: TrainingSetup, seed: int) -> Model:
         """A fresh model, or the one that a trial is fine-tuned from, with a new head for other labels."""
         if self.own:
             classes, size, looks = self.own.classes, self.own.size, self.own.looks
@@ -242,7 +248,7 @@ class Laboratory:
                 table.normal_(0, position.init_std, generator=generator)
         return model
 
-    def train(self, model: Model, trial: Trial, seed: int) -> None:
+    def train(self, model: Model, trial: TrainingSetup, seed: int) -> None:
         """Take the steps of a trial; images in an order that all variants of a seed share."""
         steps = max(min(1, trial.steps), round(self.share * trial.steps))
         learner: nn.Module = model
@@ -275,7 +281,7 @@ class Laboratory:
             optimizer.zero_grad()
         learner.eval()
 
-    def batches(self, trial: Trial, seed: int, steps: int, size: tuple[int, int]) -> Iterator[Batch]:
+    def batches(self, trial: TrainingSetup, seed: int, steps: int, size: tuple[int, int]) -> Iterator[Batch]:
         """Yield batches of whole passes in random order."""
         part = self.images(trial, "train", seed)
         targets = torch.from_numpy(part.factors[trial.labels])
@@ -288,7 +294,7 @@ class Laboratory:
             images = normalized(part.take(rows), size, self.device, part.looks)
             yield Batch(images, targets[rows].to(self.device), rows)
 
-    def measured(self, model: Model, trial: Trial, seed: int) -> dict[str, float]:
+    def measured(self, model: Model, trial: TrainingSetup, seed: int) -> dict[str, float]:
         """Return everything that the trial measures."""
         values: dict[str, float] = {}
         for name in trial.measures:

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vitreous.addons.studies.world import World
+from vitreous.addons.studies.world import WorldOptions
 from vitreous.evaluation.features import Features
 from vitreous.evaluation.probes import fewshot
 from vitreous.inspection.capture import capture_attention
@@ -145,11 +145,11 @@ def equivariance(model: Model, images: Images) -> dict[str, float]:
     return {"equivariance": float(np.mean(list(errors.values()))), **errors}
 
 
-def as_learned(world: World) -> World:
+def as_learned(world: WorldOptions) -> WorldOptions:
     return world
 
 
-def larger_canvas(world: World) -> World:
+def larger_canvas(world: WorldOptions) -> WorldOptions:
     """Objects in the middle of images of twice the size, as large and with as fine a texture as before."""
     return replace(
         world,
@@ -163,7 +163,9 @@ def larger_canvas(world: World) -> World:
 
 
 # By name: the measure, what of the world is changed for its test images, and their side in that of the model.
-MEASURES: dict[str, tuple[Callable[[Model, Images], dict[str, Any]], Callable[[World], World], int]] = {
+MEASURES: dict[
+    str, tuple[Callable[[Model, Images], dict[str, Any]], Callable[[WorldOptions], WorldOptions], int]
+] = {
     "accuracy": (accuracy, as_learned, 1),
     "few-shot": (few_shot, as_learned, 1),
     "heads": (heads, as_learned, 1),

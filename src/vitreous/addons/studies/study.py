@@ -48,7 +48,7 @@ class Bench(Protocol):
     @property
     def device(self) -> torch.device: ...
 
-    def learn_images(self, trial: Trial, seed: int) -> tuple[Model | None, TrialResult]:
+    def learn_images(self, trial: TrainingSetup, seed: int) -> tuple[Model | None, TrialResult]:
         """Train a model on images."""
         ...
 
@@ -73,7 +73,7 @@ class AnyTrial(Protocol):
 
 
 @dataclass(frozen=True)
-class Trial:
+class TrainingSetup:
     """One training run without its seed."""
 
     revision: ClassVar[int] = 1
@@ -89,7 +89,7 @@ class Trial:
     rate: float = 3e-3
     optimizer: Literal["adamw", "sgd"] = "adamw"
     weight_decay: float = 0.05
-    start: Trial | None = None  # what it is fine-tuned from; None: from scratch
+    start: TrainingSetup | None = None  # what it is fine-tuned from; None: from scratch
     # None: the labels; else self-supervised, whose encoder is the result
     objective: Literal["masked-patch", "mae"] | None = None
     target: Literal["mean-color", "small-colors", "pixels"] = "mean-color"  # of masked-patch
@@ -102,7 +102,7 @@ class Trial:
         """What the model is a configuration of."""
         return BiTConfig if "layers" in self.model else ViTConfig
 
-    def change(self, model: Tree | None = None, **fields: Any) -> Trial:
+    def change(self, model: Tree | None = None, **fields: Any) -> TrainingSetup:
         """Return the trial with other fields; those of the model are merged."""
         return replace(self, model=merged(self.model, model or {}), **fields)
 
@@ -110,7 +110,7 @@ class Trial:
         return laboratory.learn_images(self, seed)
 
 
-BASE = Trial()  # of which most variants change one thing
+BASE = TrainingSetup()  # of which most variants change one thing
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ LOOKS = {
 
 
 @dataclass(frozen=True)
-class World:
+class WorldOptions:
     """What is drawn. The options of `world:LABELS:COUNT@SIZE,option=value`."""
 
     labels: str  # one of LABELS
@@ -185,7 +185,7 @@ class WorldImages(ImageDataset):
 
     listed = False
 
-    def __init__(self, world: World, part: str, seed: int) -> None:
+    def __init__(self, world: WorldOptions, part: str, seed: int) -> None:
         self.world, self.part, self.seed = world, part, seed
         self.source, names = f"world:{world.labels}", class_names()
         count = world.count if part == "train" else world.test
@@ -314,14 +314,14 @@ RANGES: dict[str, tuple[float, float]] = {
 }  # fmt: skip
 
 
-def parse(rest: str) -> World:
+def parse(rest: str) -> WorldOptions:
     """Return the world of `LABELS[:COUNT][@SIZE][,option=value...]`."""
     head, *options = rest.split(",")
     head, _, size = head.partition("@")
     labels, _, count = head.partition(":")
     if labels not in LABELS:
         raise InputError(f"world:{rest} has unknown labels {labels!r}: {nearest(labels, LABELS)}")
-    known: dict[str, Any] = {each.name: each.default for each in fields(World)[1:]}
+    known: dict[str, Any] = {each.name: each.default for each in fields(WorldOptions)[1:]}
     given = [f"{name}={text}" for name, text in (("count", count), ("size", size)) if text]
     values: dict[str, Any] = {}
     for option in [*given, *options]:
@@ -332,7 +332,7 @@ def parse(rest: str) -> World:
             values[name] = type(known[name])(text)
         except ValueError:
             raise InputError(f"world:{rest}: {name} is {text!r}, not a number") from None
-    world = replace(World(labels), **values)
+    world = replace(WorldOptions(labels), **values)
     for name, (low, high) in RANGES.items():
         if not low <= getattr(world, name) <= high:
             raise InputError(f"world:{rest}: {name} is {getattr(world, name):g}: give {low} ... {high}")

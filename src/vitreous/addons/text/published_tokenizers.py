@@ -176,7 +176,7 @@ def fairseq_tokenizer(path: Path, config: DecoderConfig) -> PublishedTokenizer:
     return PublishedTokenizer(names, encode=None, decode=decode, config=config)
 
 
-class Piece(NamedTuple):
+class TokenPiece(NamedTuple):
     text: str
     score: float
     kind: int
@@ -185,7 +185,7 @@ class Piece(NamedTuple):
 class SentencePiece(NamedTuple):
     """A SentencePiece model of the unigram kind: its pieces, and how characters are replaced first."""
 
-    pieces: list[Piece]
+    pieces: list[TokenPiece]
     characters: bytes
 
     @property
@@ -201,7 +201,7 @@ def read_sentencepiece(path: Path) -> SentencePiece:
             if number == 1:
                 found = dict(message(value))
                 score = struct.unpack("<f", found[2])[0] if 2 in found else 0.0
-                pieces.append(Piece(found[1].decode(), score, found.get(3, 1)))
+                pieces.append(TokenPiece(found[1].decode(), score, found.get(3, 1)))
             elif number == 2:
                 kind = dict(message(value)).get(3, UNIGRAM)
             elif number == 3:

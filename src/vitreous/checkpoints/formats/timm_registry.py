@@ -11,7 +11,7 @@ from typing import TypedDict
 from vitreous.errors import InputError, nearest
 
 
-class Registry(TypedDict):
+class TimmRegistry(TypedDict):
     """The table.
 
     Attributes:
@@ -28,9 +28,9 @@ class Registry(TypedDict):
 
 
 @cache
-def registry() -> Registry:
+def registry() -> TimmRegistry:
     """Return what timm's registry says of its Vision Transformers."""
-    table: Registry = json.loads(Path(__file__).with_name("timm_architectures.json").read_bytes())
+    table: TimmRegistry = json.loads(Path(__file__).with_name("timm_architectures.json").read_bytes())
     return table
 
 

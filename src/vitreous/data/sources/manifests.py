@@ -54,7 +54,7 @@ ON, OFF = ("1", "1.0", "true"), ("0", "0.0", "false", "")  # what a column of a 
 log = logging.getLogger(__name__)
 
 
-class Table(NamedTuple):
+class ManifestTable(NamedTuple):
     """A table of texts: the names of its columns, and its rows by where they are in the file, in words."""
 
     header: list[str]
@@ -87,7 +87,7 @@ class ManifestRows(NamedTuple):
 
 
 def open_manifest(
-    path: Path, config: DataConfig, labels: TargetKind = "classes", table: Table | None = None
+    path: Path, config: DataConfig, labels: TargetKind = "classes", table: ManifestTable | None = None
 ) -> Parts:
     """Return (train, validation, test). Raises InputError, which names the line.
 
@@ -122,7 +122,7 @@ def open_manifest(
 
 
 def read_manifest(
-    path: Path, config: DataConfig, labels: TargetKind = "classes", table: Table | None = None
+    path: Path, config: DataConfig, labels: TargetKind = "classes", table: ManifestTable | None = None
 ) -> ManifestRows:
     """Return the columns of a manifest. Raises InputError: one that is needed is missing. labels, table: as
     of `open_manifest`."""
@@ -187,11 +187,11 @@ def open_metadata(root: Path, config: DataConfig, labels: TargetKind = "classes"
         for line, fields in table.lines.items():
             fields[place] = os.path.join(part, fields[place])
             lines[f"{line} of {part}/" if part else line] = fields
-    together = Table(header, lines)
+    together = ManifestTable(header, lines)
     parts = [part_called(path.partition("/")[0]) for path in together.column(path_column(header, str(root)))]
     if together.place("split") is None and "train" in parts and None not in parts:
         with_parts = {line: [*lines[line], str(part)] for line, part in zip(lines, parts, strict=True)}
-        together = Table([*header, "split"], with_parts)
+        together = ManifestTable([*header, "split"], with_parts)
     return open_manifest(root / METADATA[0], config, labels, together)
 
 
@@ -213,7 +213,7 @@ def first_of(wanted: Sequence[str], header: Sequence[str]) -> str | None:
     return next((of_lower_case[each] for each in wanted if each in of_lower_case), None)
 
 
-def label_columns(table: Table, others: Sequence[str], name: str | None = None) -> list[str]:
+def label_columns(table: ManifestTable, others: Sequence[str], name: str | None = None) -> list[str]:
     """Return the column of the labels; several, where each is that of a class; none where that is not clear.
 
     Args:
@@ -236,7 +236,7 @@ def label_columns(table: Table, others: Sequence[str], name: str | None = None) 
     return binary if len(binary) > 1 and len(binary) == len(others) else []
 
 
-def of_zeros_and_ones(table: Table, classes: Sequence[str], path: Path) -> list[list[str]]:
+def of_zeros_and_ones(table: ManifestTable, classes: Sequence[str], path: Path) -> list[list[str]]:
     """Return the classes of each image, of which each has a column. Raises InputError for other values."""
     shown: list[list[str]] = [[] for _ in table.lines]
     for name in classes:
@@ -251,7 +251,7 @@ def of_zeros_and_ones(table: Table, classes: Sequence[str], path: Path) -> list[
     return shown
 
 
-def read_table(path: Path) -> Table:
+def read_table(path: Path) -> ManifestTable:
     """Return the table in a file. Raises InputError: a line has another number of fields than the first."""
     if path.suffix == ".parquet":
         return read_parquet(path)
@@ -267,7 +267,7 @@ def read_table(path: Path) -> Table:
     return table
 
 
-def text_table(text: str, where: str) -> Table:
+def text_table(text: str, where: str) -> ManifestTable:
     """Return a table of CSV, or TSV with tabs; with semicolons where the first line has them, as spreadsheets
     write where the comma is a decimal point."""
     file = io.StringIO(text, newline="")
@@ -275,12 +275,12 @@ def text_table(text: str, where: str) -> Table:
     file.seek(0)
     table = table_rows(file, delimiter, where)
     if not table:
-        return Table([], {})
+        return ManifestTable([], {})
     lines = {f"line {number}": line for number, line in enumerate(table[1:], start=2) if line}
-    return Table([name.strip() for name in table[0]], lines)
+    return ManifestTable([name.strip() for name in table[0]], lines)
 
 
-def json_table(text: str, where: str) -> Table:
+def json_table(text: str, where: str) -> ManifestTable:
     """Return a table of an object in each line. Raises InputError: a line is not one."""
     rows: dict[str, dict[str, object]] = {}
     for number, line in enumerate(text.splitlines(), start=1):
@@ -295,7 +295,7 @@ def json_table(text: str, where: str) -> Table:
         rows[f"line {number}"] = row
     header = list(dict.fromkeys(name for row in rows.values() for name in row))
     lines = {at: [text_of(row.get(name), where) for name in header] for at, row in rows.items()}
-    return Table([name.strip() for name in header], lines)
+    return ManifestTable([name.strip() for name in header], lines)
 
 
 def read_bytes(path: Path) -> bytes:
@@ -353,7 +353,7 @@ def delimiter_of(line: str, usual: str) -> str:
     return next((sign for sign, fields in signs.items() if len(fields) > 1), usual)
 
 
-def read_parquet(path: Path) -> Table:
+def read_parquet(path: Path) -> ManifestTable:
     """Return the table of a Parquet file."""
     require_packages("pyarrow", extra="data", what=str(path))
     from pyarrow import ArrowInvalid, parquet
@@ -365,7 +365,7 @@ def read_parquet(path: Path) -> Table:
     lines = dict[str, list[str]]()
     for number, row in enumerate(zip(*table.to_pydict().values(), strict=True), start=1):
         lines[f"row {number}"] = [text_of(value, str(path)) for value in row]
-    return Table([name.strip() for name in table.column_names], lines)
+    return ManifestTable([name.strip() for name in table.column_names], lines)
 
 
 def text_of(value: object, where: str) -> str:

@@ -30,7 +30,7 @@ from vitreous.models.vit import ViT
 from vitreous.rng import torch_generator
 from vitreous.tasks.pretraining.mae_decoder import (
     SETTINGS,
-    Decoder,
+    MAEDecoder,
     published_decoder,
     published_tensors,
 )
@@ -74,7 +74,7 @@ class MAE(MaskedPrediction):
                 f"MAE removes tokens, but {position.kind} positions inside the layers need all of them: "
                 f"use learned or sincos-2d positions at the stem, or another {Param('objective')}"
             )
-        self.decoder = Decoder(self.model.config, self.config, self.patch_dim, seed=seed)
+        self.decoder = MAEDecoder(self.model.config, self.config, self.patch_dim, seed=seed)
 
     @classmethod
     def load(cls, source: Checkpoint, **options: object) -> MAE:

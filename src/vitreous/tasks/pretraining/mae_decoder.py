@@ -39,7 +39,7 @@ from vitreous.tasks.pretraining.masking import Masking, take
 from vitreous.tasks.pretraining.rules import MAEConfig
 
 
-class Decoder(nn.Module):
+class MAEDecoder(nn.Module):
     """From the encoded visible tokens to the pixels of every patch."""
 
     positions: Tensor
@@ -113,7 +113,7 @@ LIMITS = PLAIN_VIT | {"num_classes": (None,)}
 
 
 def published_tensors(
-    model: ViT, decoder: Decoder, sizes: MAEConfig, *, authors: bool
+    model: ViT, decoder: MAEDecoder, sizes: MAEConfig, *, authors: bool
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """An MAE under the names of the authors' code, or of transformers with its config.json. Raises
     InputError: their code has no such MAE; the part is named."""
@@ -151,14 +151,14 @@ class PublishedDecoder(NamedTuple):
     encoder: File  # the rest of the file
     left_open: tuple[str, ...] = ()  # what had to be assumed of the decoder
 
-    def fits(self, decoder: Decoder, config: MAEConfig) -> bool:
+    def fits(self, decoder: MAEDecoder, config: MAEConfig) -> bool:
         """Whether a decoder has the same sizes."""
         outputs = self.source.size("decoder_pred.weight", 0, ndim=2)
         sizes = {name for name in MAEConfig.model_fields if name.startswith("decoder_")}
         same = all(getattr(self.config, name) == getattr(config, name) for name in sizes)
         return same and outputs == decoder.prediction.out_features
 
-    def give(self, decoder: Decoder, **options: Any) -> None:
+    def give(self, decoder: MAEDecoder, **options: Any) -> None:
         """Give a decoder these weights, and the positions where they are of as many patches."""
         where, table = f"the decoder of {self.source.where}", "decoder_pos_embed"
         rows = of_model(self.rows, stored(decoder))
