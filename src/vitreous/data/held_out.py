@@ -519,15 +519,10 @@ def as_recorded(
     rows = read_split(file)
     keys = {home: images.all_keys() for home, images in own.items()}
 
-    # Rows whose names are in the data no more; by the digest of one, an image of a new name is recognized.
-    gone = dict(rows)
+    gone = dict(rows)  # rows whose names are in the data no more
     for path in chain.from_iterable(keys.values()):
         gone.pop(path, None)
-    renamed = dict[str, SplitRow]()
-    for row in sorted(gone.values(), key=lambda row: row.part == "train"):  # of equal images to train on
-        if row.digest:
-            renamed[row.digest] = row
-
+    renamed = rows_by_digest(gone.values())
     renames = renamed_classes(own, keys, rows, renamed)
     own = {
         home: images.with_(targets=recorded_names(images.targets, renames)) for home, images in own.items()
@@ -575,6 +570,16 @@ def as_recorded(
         findings += finding(f"{kind} images", paths, severity="warning")
     findings += finding("renamed class", (), len(renames), names=names, severity="warning")
     return train.with_(findings=tuple(findings)), validation, test
+
+
+def rows_by_digest(rows: Iterable[SplitRow]) -> dict[str, SplitRow]:
+    """Return rows by their digests, by which an image of a new name is recognized; of equal images the one to
+    train on."""
+    found = dict[str, SplitRow]()
+    for row in sorted(rows, key=lambda row: row.part == "train"):
+        if row.digest:
+            found[row.digest] = row
+    return found
 
 
 def renamed_classes(

@@ -102,26 +102,7 @@ class Guard:
             await self.app(scope, receive, send)
             return
         began, status = time.perf_counter(), LEFT
-        headers, now = Headers(scope=scope), asyncio.get_running_loop().time
-        latest, size, complete = now() + self.limits.seconds, 0, False
-
-        async def limited() -> Message:
-            nonlocal size, complete
-            if complete:  # only a disconnect can come, and the answer may take its time
-                return await receive()
-            try:
-                async with asyncio.timeout_at(min(latest, now() + self.limits.stalled)):
-                    message = await receive()
-            except TimeoutError:
-                raise Refused(408, self.slow, Connection="close") from None
-            size += len(message.get("body", b""))
-            self.held += len(message.get("body", b""))
-            complete = not message.get("more_body", False)
-            if size > self.limits.body:
-                raise Refused(413, self.large, Connection="close")
-            if self.held > self.limits.memory:
-                raise Refused(503, CROWDED, Retry_After="1", Connection="close")
-            return message
+        headers, body = Headers(scope=scope), LimitedBody(self, receive)
 
         async def watched(message: Message) -> None:
             nonlocal status
@@ -139,7 +120,7 @@ class Guard:
             length = headers.get("content-length", "")
             if length.isdecimal() and int(length[:20]) > self.limits.body:
                 raise Refused(413, self.large, Connection="close")
-            await self.app(scope, limited, watched)
+            await self.app(scope, body.receive, watched)
         except Refused as refused:
             await refuse(refused)
         except InputError as error:
@@ -152,6 +133,38 @@ class Guard:
             log.exception("%s %r failed", scope["method"], scope["path"])
             await refuse(Refused(500, "the server failed on this request; its log says why"))
         finally:
-            self.held -= size
+            self.held -= body.size
             address = getattr(scope.get("route"), "path", "other")
             self.observe(address, status, time.perf_counter() - began)
+
+
+class LimitedBody:
+    """The body of a request as it arrives: refused where it is too large or too slow.
+
+    Attributes:
+        size: bytes that have arrived.
+    """
+
+    def __init__(self, server: Guard, receive: Receive) -> None:
+        self.server, self.next_message = server, receive
+        self.now = asyncio.get_running_loop().time
+        self.latest, self.size, self.complete = self.now() + server.limits.seconds, 0, False
+
+    async def receive(self) -> Message:
+        """Return the next message of the request, which is held in memory. Raises Refused."""
+        if self.complete:  # only a disconnect can come, and the answer may take its time
+            return await self.next_message()
+        server, limits = self.server, self.server.limits
+        try:
+            async with asyncio.timeout_at(min(self.latest, self.now() + limits.stalled)):
+                message = await self.next_message()
+        except TimeoutError:
+            raise Refused(408, server.slow, Connection="close") from None
+        self.size += len(message.get("body", b""))
+        server.held += len(message.get("body", b""))
+        self.complete = not message.get("more_body", False)
+        if self.size > limits.body:
+            raise Refused(413, server.large, Connection="close")
+        if server.held > limits.memory:
+            raise Refused(503, CROWDED, Retry_After="1", Connection="close")
+        return message

@@ -61,6 +61,40 @@ def read_huggingface(source: Source) -> Spec:
             inner += [name.removesuffix(each) for each in patches if name.endswith(f".{each}")]
         source = source.below(inner[0]) if len(inner) == 1 else source
     source.prefix("a transformers checkpoint of a ViT", ("",), *patches)
+    source = with_names_of_families(source)
+    check_fields(source)
+    if naflex := "siglip2" in source.facts.name:
+        source = of_one_size(source)
+    family = family_of(source)
+    classifier = family is families.CLIP and "classifier.weight" in source.tensors
+    if classifier:  # on the mean of the patches, before the last norm
+        family = families.CLIP_CLASSIFIER
+    fields = huggingface_fields(source, family)
+    if classifier:
+        fields |= {"pooling": "mean", "final_norm": "none"}
+    config = configured(ViTConfig, source, fields)
+    unused = [name for name in UNUSED if name in source.tensors]
+    if classifier:
+        unused += [name for name in source.tensors if name.startswith("post_layernorm.")]
+    if family is families.SIGLIP and config.pooling.kind == "mean":
+        # SiglipForImageClassification does not use its pooling head
+        unused += [name for name in source.tensors if name.startswith("head.")]
+    return Spec(
+        source,
+        config,
+        huggingface_rows(config, family),
+        preprocessing_of(source, config),
+        labels_of(source, config.num_classes),
+        tuple(unused),
+        None if family is families.CLIP else task_of(source),
+        interpolation="flexivit" if naflex else interpolation_of(family, config),
+        used_size=used_size(source, family, config),
+    )
+
+
+def with_names_of_families(source: Source) -> Source:
+    """Return a checkpoint with the names that the tables of families have, whichever release or class of
+    transformers wrote it. Raises InputError: it is of a model in memory, of another form."""
     if "encoder.layer.0.layernorm_before.weight" in source.left_out:
         # transformers 5 writes the layers of a ViTMSN outside of the prefix vit. that the rest has
         layers = {n: entry for n, entry in source.left_out.items() if n.startswith("encoder.layer.")}
@@ -82,41 +116,16 @@ def read_huggingface(source: Source) -> Spec:
                 "pre_layernorm.", "pre_layrnorm."
             )
         )
-    check_fields(source)
-    if naflex := "siglip2" in source.facts.name:
-        source = of_one_size(source)
-    family = family_of(source)
-    classifier = family is families.CLIP and "classifier.weight" in source.tensors
-    if classifier:  # on the mean of the patches, before the last norm
-        family = families.CLIP_CLASSIFIER
-    fields = huggingface_fields(source, family)
-    if classifier:
-        fields |= {"pooling": "mean", "final_norm": "none"}
-    config = configured(ViTConfig, source, fields)
-    unused = [name for name in UNUSED if name in source.tensors]
-    if classifier:
-        unused += [name for name in source.tensors if name.startswith("post_layernorm.")]
-    if family is families.SIGLIP and config.pooling.kind == "mean":
-        # SiglipForImageClassification does not use its pooling head
-        unused += [name for name in source.tensors if name.startswith("head.")]
-    interpolation = None  # where a family does not resample its positions as the others do
-    if naflex or family is families.TIPS:
-        interpolation = "flexivit"
-    elif config.position.kind == "relative-bias":
-        interpolation = "timm-npz"
-    elif family is families.DINOV2 and config.registers:
-        interpolation = "timm"
-    return Spec(
-        source,
-        config,
-        huggingface_rows(config, family),
-        preprocessing_of(source, config),
-        labels_of(source, config.num_classes),
-        tuple(unused),
-        None if family is families.CLIP else task_of(source),
-        interpolation=interpolation,
-        used_size=used_size(source, family, config),
-    )
+    return source
+
+
+def interpolation_of(family: families.Family, config: ViTConfig) -> str | None:
+    """Return how a family resamples its positions, where it is not as the others do."""
+    if family is families.TIPS:
+        return "flexivit"
+    if config.position.kind == "relative-bias":
+        return "timm-npz"
+    return "timm" if family is families.DINOV2 and config.registers else None
 
 
 def used_size(source: Source, family: families.Family, config: ViTConfig) -> tuple[int, int] | None:
