@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import fsspec
 import numpy as np
@@ -200,6 +200,27 @@ def test_a_disk_that_is_full_when_it_is_flushed_is_an_input_error(
     monkeypatch.setattr(checkpoints, "flush", full)
     with pytest.raises(InputError, match=r"cannot save .*No space left.* there is no checkpoint yet"):
         Checkpointer(tmp_path).save(Snapshot(3))
+
+
+class Lost(World):
+    """The first of two processes, of which the other has died: every exchange fails, as gloo's do."""
+
+    def broadcast(self, value: Any) -> Any:
+        raise RuntimeError("Connection closed by peer")
+
+    def new_group(self) -> World:
+        return self
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_a_checkpoint_is_complete_even_if_another_process_dies_while_it_is_written(
+    tmp_path: Path, wait: bool
+) -> None:
+    checkpointer, world = Checkpointer(tmp_path), Lost(0, 2)
+    with pytest.raises(RuntimeError, match="closed by peer"):  # noqa: PT012
+        checkpointer.save(Snapshot(3), world, wait=wait)
+        checkpointer.finish()
+    assert Checkpointer(tmp_path).steps() == [3]
 
 
 def damage(folder: Path, step: int, harm: str) -> None:

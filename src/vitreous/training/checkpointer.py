@@ -121,13 +121,25 @@ class Checkpointer:
     def write_all(self, step: int, state: State, world: World, *, sharded: bool) -> str:
         """Write a checkpoint, then remove and copy others. Return why it could not be written, or an empty
         string; the same in every process."""
+        if sharded:
+            reason = self.write_checkpoint(step, state, world)
+        else:  # the first process needs none of the others: one that dies meanwhile changes nothing
+            reason = world.broadcast(self.write_checkpoint(step, state) if world.first else "")
+        if world.first and not reason:
+            self.remove_old(step)
+            if self.upload:
+                copy_to_url(self.folder.parent, self.files_of_run(), self.upload)
+        return reason
+
+    def write_checkpoint(self, step: int, state: State, world: World = ALONE) -> str:
+        """Write a checkpoint, by all processes of a world: each the weights that it has. Return why it could
+        not be written, or an empty string; the same in all of them."""
         partial = self.folder / f"{stem_of(step)}.partial"
-        if reason := self.write(partial, state.tensors, world, sharded=sharded):
+        if reason := self.write(partial, state.tensors, world):
             return reason
         found, failure = dict[str, str](), ""
         try:
-            files = sorted(partial.iterdir())
-            for path in files[world.rank :: world.size] if sharded else files if world.first else ():
+            for path in sorted(partial.iterdir())[world.rank :: world.size]:
                 flush(path)  # a network's file system says only here that it is full
                 found[path.name] = checksum(path)
         except OSError as error:
@@ -139,12 +151,7 @@ class Checkpointer:
             digests |= theirs
         if world.first and not reason:
             reason = self.complete(step, state.facts, partial, digests)
-        reason = world.broadcast(reason)
-        if world.first and not reason:
-            self.remove_old(step)
-            if self.upload:
-                copy_to_url(self.folder.parent, self.files_of_run(), self.upload)
-        return reason
+        return world.broadcast(reason)
 
     def files_of_run(self) -> list[Path]:
         """Return what a resumed run reads: each checkpoint's JSON file after its tensors, as on the disk."""
@@ -153,13 +160,13 @@ class Checkpointer:
         shards = sorted(path for path in self.folder.glob("step-*.shards/*") if path.is_file())
         return [*filter(Path.is_file, facts), *shards, *sorted(self.folder.glob("step-*.json"))]
 
-    def write(self, folder: Path, tensors: Mapping[str, Tensor], world: World, *, sharded: bool) -> str:
+    def write(self, folder: Path, tensors: Mapping[str, Tensor], world: World) -> str:
         """Write the tensors to an empty folder. Return why that failed, in every process, or ""."""
         from torch.distributed.checkpoint.api import CheckpointException
         from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
         from torch.distributed.checkpoint.state_dict_saver import save
 
-        reason = ""
+        reason, alone = "", world.size == 1
         if world.first:
             try:
                 shutil.rmtree(folder, ignore_errors=True)  # a crash left it
@@ -169,14 +176,13 @@ class Checkpointer:
         if reason := world.broadcast(reason):
             return reason
         try:
-            if sharded or world.first:
-                with warnings.catch_warnings(action="ignore"):  # that one process saves alone
-                    writer = HuggingFaceStorageWriter(str(folder), save_distributed=True)
-                    alone: Any = {"no_dist": True} if not sharded else {"process_group": world.group}
-                    save(dict(tensors), storage_writer=writer, **alone)
+            with warnings.catch_warnings(action="ignore"):  # that one process saves alone
+                writer = HuggingFaceStorageWriter(str(folder), save_distributed=True)
+                group: Any = {"no_dist": True} if alone else {"process_group": world.group}
+                save(dict(tensors), storage_writer=writer, **group)
         except CheckpointException as error:
             failures = sorted(error.failures.items())
-            name = "process {}: " if sharded else ""
+            name = "" if alone else "process {}: "
             reason = "; ".join(name.format(rank) + in_words(why[0]) for rank, why in failures)
         if reason and world.first:
             shutil.rmtree(folder, ignore_errors=True)
