@@ -31,7 +31,6 @@ LEFT_OUT = {
     "tests/addons/studies/test_studies.py": LONG,
     "tests/addons/text/test_translate.py": LONG,
     "tests/cli/test_compare.py": LONG,
-    "tests/contracts/test_tasks.py": AGAIN,
     "tests/docs/test_lessons.py": AGAIN,
     "tests/docs/test_pages.py": LONG,
     "tests/test_benchmarks.py": LONG,
@@ -41,7 +40,6 @@ LEFT_OUT = {
     "tests/training/test_recipes_learn.py": LONG,
     "tests/training/test_resume.py": UNSEEN,
     "tests/training/test_sharding.py": UNSEEN,
-    "tests/training/test_trackers.py": UNSEEN,
     "tests/training/test_trials.py": UNSEEN,
 }
 # They run whenever pages, templates or catalogs have changed.
