@@ -757,7 +757,11 @@ def test_no_run_ends_below_one_of_its_own_rungs(task: str, drawn: Any, best: str
     assert found["candidates"][0]["name"] == best, [(r["name"], r["score"]) for r in found["candidates"]]
     value = next(iter(run.evaluation.metrics.values())).value
     assert value >= max(each["accuracy"] for each in found["baselines"]) - 1e-9
-    assert vt.evaluate(run, progress=False).metrics == run.evaluation.metrics
+    before, now = (
+        {name: each.value for name, each in found.metrics.items()}
+        for found in (run.evaluation, vt.evaluate(run, progress=False))
+    )
+    assert now == pytest.approx(before, rel=1e-5)  # other batches, which round in another order
 
 
 @pytest.mark.slow
