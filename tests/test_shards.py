@@ -39,6 +39,15 @@ def test_there_are_as_many_turns_as_keep_each_short() -> None:
     assert turns({"a": 2 * TURN, "b": 1.0}) == 2
 
 
+def test_the_makefile_and_the_nightly_run_have_as_many_turns_as_ci() -> None:
+    count = turns(json.loads(SECONDS.read_text("utf-8")))
+    assert f"SHARDS ?= {count}\n" in (ROOT / "Makefile").read_text("utf-8")
+    nightly = (ROOT / ".github" / "workflows" / "nightly.yml").read_text("utf-8")
+    numbers = ", ".join(f'"{number}"' for number in range(count))
+    assert f"shard: [{numbers}, documents, rest]" in nightly
+    assert f"SHARDS={count} " in nightly
+
+
 def test_what_a_run_took_replaces_what_was_known_unless_it_failed() -> None:
     reports = [
         SimpleNamespace(nodeid="a::one", duration=1.25, failed=False),
