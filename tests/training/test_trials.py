@@ -34,7 +34,7 @@ from vitreous.evaluation.classical import (
 )
 from vitreous.evaluation.measures import MEASURES
 from vitreous.evaluation.result import Metric
-from vitreous.evaluation.scores import Interval
+from vitreous.evaluation.scores import Interval, is_better
 from vitreous.models.settings import merged
 from vitreous.results import duration
 from vitreous.tasks import doctor, task_named, trials
@@ -302,11 +302,11 @@ def test_images_are_mirrored_unless_they_point_somewhere(tmp_path: Path) -> None
     stripes = open_data(str(draw(tmp_path / "stripes", 40)), DataConfig())
     found = try_mirroring(stripes)
     assert found is not None
-    assert not found.harms(found.sideways, found.plain)
+    assert not is_better(found.plain, found.sideways)
     arrows = open_data(str(draw(tmp_path / "arrows", 40, arrows=True)), DataConfig())
     found = try_mirroring(arrows)
     assert found is not None
-    assert found.harms(found.sideways, found.plain)
+    assert is_better(found.plain, found.sideways)
 
 
 @pytest.mark.parametrize(
@@ -670,8 +670,8 @@ def test_what_mirror_images_did_is_remembered_by_content(tmp_path: Path) -> None
     first, second = mirroring_of(stripes), mirroring_of(arrows)
     assert first is not None
     assert second is not None
-    assert not first.harms(first.sideways, first.plain)
-    assert second.harms(second.sideways, second.plain)
+    assert not is_better(first.plain, first.sideways)
+    assert is_better(second.plain, second.sideways)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("vitreous.evaluation.classical.try_mirroring", lambda _: None)
         again = mirroring_of(open_data(str(tmp_path / "a" / "data"), DataConfig()))

@@ -601,10 +601,6 @@ class Learned(NamedTuple):
     prepared: Preprocessing
     of: int
 
-    def seen_by(self, method: Method) -> Seen:
-        """Return them as a method sees them; with mirror images where it learns from these."""
-        return described(self.pixels, method.sees, mirrored=method.mirrored)
-
     def and_others(self, others: Learned) -> Learned:
         """Return these images and others."""
         return self._replace(
@@ -755,12 +751,6 @@ class Mirroring(NamedTuple):
     plain: NDArray[np.bool_]
     sideways: NDArray[np.bool_]
     upside_down: NDArray[np.bool_]
-
-    def harms(self, other: NDArray[np.bool_], than: NDArray[np.bool_]) -> bool:
-        """Return whether learning from more mirror images costs more right answers than chance explains: two
-        standard errors of the difference (McNemar)."""
-        lost, won = int((than & ~other).sum()), int((other & ~than).sum())
-        return lost - won > 2 * (lost + won) ** 0.5
 
 
 def mirroring_of(splits: Splits) -> Mirroring | None:

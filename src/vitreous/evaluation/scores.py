@@ -36,6 +36,13 @@ class ExampleScores(NamedTuple):
         return self.values == 1 if np.isin(self.values, (0, 1)).all() else None
 
 
+def is_better(after: Bool[np.ndarray, " N"], before: Bool[np.ndarray, " N"]) -> bool:
+    """Return whether more is right than before, by more than two standard errors of the difference (McNemar):
+    a smaller one may be chance."""
+    won, lost = int((after & ~before).sum()), int((before & ~after).sum())
+    return won - lost > 2 * (won + lost) ** 0.5
+
+
 class Interval(NamedTuple):
     """A 95% confidence interval."""
 

@@ -28,6 +28,7 @@ from vitreous.evaluation.classical import (
     Rows,
     Seen,
     baselines_on,
+    described,
     fit_classical,
     images_to_learn,
     linear,
@@ -549,7 +550,8 @@ def fitted_head(table: CandidateTable, part: Part, prepared: Preprocessing) -> H
             table.heads[key] = setting.fit(seen.columns(part.columns), truth)
         else:
             learned = all_described(table, prepared)
-            table.heads[key] = setting.fit(learned.seen_by(part.method), learned.truth)
+            seen = described(learned.pixels, part.method.sees, mirrored=part.method.mirrored)
+            table.heads[key] = setting.fit(seen, learned.truth)
     return table.heads[key]
 
 

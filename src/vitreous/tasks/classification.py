@@ -310,7 +310,7 @@ def mirrored_by_data(
         return choice
     plain, sideways, both = (float(each.mean()) for each in found)
     measured = {"mirrored": percent(sideways), "plain": percent(plain), "count": len(found.plain)}
-    if found.harms(found.sideways, found.plain):
+    if scores.is_better(found.plain, found.sideways):
         config = training_settings.configure(choice.config, {"augmentation": {"flip": 0.0}})
         reason = recipe_choice.Reason(
             said(

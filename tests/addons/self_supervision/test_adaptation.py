@@ -10,8 +10,9 @@ from vitreous.cli import run as command
 from vitreous.data.config import DataConfig
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
+from vitreous.evaluation.scores import is_better
 from vitreous.tasks import task_named
-from vitreous.tasks.pretraining.adaptation import feature_measure, is_better
+from vitreous.tasks.pretraining.adaptation import feature_measure
 from vitreous.tasks.pretraining.task import open_unlabeled
 
 

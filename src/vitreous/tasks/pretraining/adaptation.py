@@ -109,10 +109,3 @@ def by_gradients_and_colors(images: ImageDataset) -> FeatureMeasure:
 
     name = f"of {len(rows)} images the nearest one is among the {count} nearest by gradients and colors, too"
     return FeatureMeasure(name, right)
-
-
-def is_better(after: Right, before: Right) -> bool:
-    """Return whether more is right than before, by more than two standard errors of the difference (McNemar):
-    a smaller one may be chance, and an encoder that is known is kept then."""
-    won, lost = int((after & ~before).sum()), int((before & ~after).sum())
-    return bool(won - lost > 2 * (won + lost) ** 0.5)

@@ -27,6 +27,7 @@ from vitreous.errors import InputError, LazyModule
 from vitreous.evaluation.outputs import Batching, compute_outputs
 from vitreous.evaluation.probes import knn_measure
 from vitreous.evaluation.result import Evaluation, Metric
+from vitreous.evaluation.scores import is_better
 from vitreous.languages import phrase
 from vitreous.languages.terminal import said
 from vitreous.models.bit import BiTConfig
@@ -38,7 +39,7 @@ from vitreous.results import percent
 from vitreous.rng import torch_generator
 from vitreous.tasks import task_named
 from vitreous.tasks.images import INSPECTING, ImageTask, MeasureMore
-from vitreous.tasks.pretraining.adaptation import encoder_of, feature_measure, is_better
+from vitreous.tasks.pretraining.adaptation import encoder_of, feature_measure
 from vitreous.tasks.pretraining.mae import MAE
 from vitreous.tasks.pretraining.mae_decoder import decoder_for, published_decoder
 from vitreous.tasks.pretraining.masked_patch import MaskedPatchPrediction
