@@ -98,11 +98,6 @@ class TaskRow(NamedTuple):
     folders: tuple[tuple[str, ...], ...] = ()
     data_help: str = ""
 
-    @property
-    def pretrains(self) -> bool:
-        """Whether its models are encoders alone, which `vitreous pretrain` trains."""
-        return self.command == "pretrain"
-
 
 # The tasks of the core, to which a program can add its own; those of add-ons are in their rows. The first is
 # that of a head without a task.
@@ -251,7 +246,7 @@ def tasks() -> Mapping[str, TaskRow]:
 def objectives() -> tuple[str, ...]:
     """Return the objectives of pre-training, those of add-ons first; the first is that of a run which names
     none."""
-    names = [name for name, row in tasks().items() if row.pretrains]
+    names = [name for name, row in tasks().items() if row.command == "pretrain"]
     return tuple(sorted(names, key=TASKS.__contains__))
 
 

@@ -120,33 +120,31 @@ def all_maps(
 def integrated_gradients(
     model: nn.Module,
     images: Float[Tensor, "B C H W"],
-    classes: Int[Tensor, "B"] | None = None,
+    classes: Int[Tensor, "B"],
     *,
-    baseline: Float[Tensor, "B C H W"] | None = None,
-    steps: int = STEPS,
+    steps: int,
 ) -> tuple[Float[Tensor, "B C H W"], Float[Tensor, "B"]]:
     """Return the integrated gradients of each pixel, and the difference of the logits at the image and at the
     baseline, to which they add up but for the error of the integral (completeness).
 
-    The integral over the straight path from the baseline is that of Gauss and Legendre.
+    The baseline is an image of the mean color, which is zero after the normalization. The integral over the
+    straight path from it is that of Gauss and Legendre.
 
     Args:
         model: any module from images to logits (B, classes), in evaluation mode.
-        baseline: an image without content; by default the mean color, zero after the normalization.
         steps: points of the integral, one forward and backward pass each.
     """
-    baseline = torch.zeros_like(images) if baseline is None else baseline
     with torch.no_grad():
-        logits, at_baseline = model(images), model(baseline)
-    target = (logits.argmax(dim=-1) if classes is None else classes.to(logits.device))[:, None]
+        logits, at_baseline = model(images), model(torch.zeros_like(images))
+    target = classes.to(logits.device)[:, None]
     points, weights = np.polynomial.legendre.leggauss(steps)
     total = torch.zeros_like(images)
     for point, weight in zip((points + 1) / 2, weights / 2, strict=True):
-        between = (baseline + float(point) * (images - baseline)).detach().requires_grad_()
+        between = (float(point) * images).detach().requires_grad_()
         with torch.enable_grad():
             score = model(between).gather(1, target).sum()
         total += float(weight) * torch.autograd.grad(score, between)[0]
-    return total * (images - baseline), (logits - at_baseline).gather(1, target)[:, 0]
+    return total * images, (logits - at_baseline).gather(1, target)[:, 0]
 
 
 def per_patch(pixels: Float[Tensor, "B C H W"], grid: tuple[int, int]) -> Float[Tensor, "B rows columns"]:

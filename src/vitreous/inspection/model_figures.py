@@ -57,7 +57,7 @@ def model_exhibits(
     return [attention_figure(model, images, names), positions_figure(model), filters_figure(model)]
 
 
-def filters_figure(model: Model, count: int = 28) -> Exhibit | LeftOut:
+def filters_figure(model: Model) -> Exhibit | LeftOut:
     """Show the principal components of the first layer's filters (Fig. 7 left)."""
     if isinstance(model, Ensemble):
         return left_out("filters", "no-network", of_patches=False)
@@ -68,7 +68,7 @@ def filters_figure(model: Model, count: int = 28) -> Exhibit | LeftOut:
     height, width = weight.shape[-2:]
     if height == width == 1:
         return left_out("filters", "one-pixel", of_patches=isinstance(model, ViT))
-    filters, explained = principal_filters(weight, count)
+    filters, explained = principal_filters(weight, count=28)
     return exhibit(
         "filters",
         contact_sheet([rgb(tile) for tile in stretched(filters)], columns=7),
@@ -200,7 +200,7 @@ def first_filters(model: Model) -> Float[Tensor, "D C P Q"] | None:
 
 
 def principal_filters(
-    weight: Float[Tensor, "D C P Q"], count: int = 28
+    weight: Float[Tensor, "D C P Q"], count: int
 ) -> tuple[Float[Tensor, "n C P Q"], Float[Tensor, "n"]]:
     """Return the first `count` principal components of the D filters, or as many as there are, as small
     images of unit norm; and the share of the filters' variance along each.

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from functools import partial
 from typing import Any
 
 from torch import nn
@@ -90,7 +89,9 @@ def fit(
         learner = run.learner(model, place, averaging=material.averaging, compiled=compiled)
         before = learner.seconds
         finish = seconds_of_command(plan, learner) if plan.clock else 0.0
-        stack.enter_context(naming_the_lost(world, partial(where_it_stood, run, learner)))
+        stack.enter_context(
+            naming_the_lost(world, lambda: f"training stopped at step {learner.step}; {run.states.advice()}")
+        )
         stack.callback(bad.write, run.path)
         if training.computed.checkpointing:
             stack.enter_context(activation_checkpointing(model))
@@ -155,11 +156,6 @@ def seconds_of_command(plan: AnyPlan, learner: Learner) -> float:
     learner.elapsed = max(learner.elapsed, learner.seconds) + plan.clock.seconds
     answering = plan.compared.seconds_to_answer if plan.compared else 0.0
     return seconds_after(plan.config, plan.data, plan.clock, answering=answering)
-
-
-def where_it_stood(run: Run[CommandConfig], learner: Learner) -> str:
-    """Return where a training stopped, and how it goes on."""
-    return f"training stopped at step {learner.step}; {run.states.advice()}"
 
 
 def use_best_validation(run: Run[CommandConfig], trainer: Trainer, say: Callable[[str], object]) -> None:

@@ -434,20 +434,17 @@ class Trials:
         seconds = 60 * (self.minutes or math.inf) * limit("share") / folds
         return seconds < limit("shortest trial") * self.clock.slowness
 
-    @property
-    def is_nothing_trained(self) -> bool:
-        """Whether no network follows: each fold's short trial, by which it would be chosen, is too short."""
-        return self.are_too_short and not self.table.held_out
-
     def add_photos(self, name: str) -> None:
         """Add heads on the features of an encoder that has seen photographs: of images at 128 pixels, and
         where there is time at 224. Where nothing is trained, all time but the report's is theirs."""
         images = min(len(self.data.train), MOST_FITTED) + len(self.data.validation or ())
+        # No network follows where each fold's short trial, by which it would be chosen, is too short.
+        nothing_trained = self.are_too_short and not self.table.held_out
         before = 0.0  # seconds of the features before, whose heads took as long to fit
         for side, until in ((128, "features until"), (224, "frozen until")):
             a_core = limit(f"seconds at {side}") * self.clock.slowness
             seconds = images * (a_core + self.table.seconds_to_read)
-            if side > 128 and self.is_nothing_trained:
+            if side > 128 and nothing_trained:
                 fits = before + seconds < self.seconds_left(self.minutes, answering=a_core)
             else:
                 fits = self.is_within(until, seconds)

@@ -268,13 +268,13 @@ def fine(prepared: Preprocessing, image: ImageLike) -> str | None:
     return base64.b64encode(stream.getvalue()).decode("ascii")
 
 
-def labeled_samples(images: ImageDataset, most: int = MOST_SAMPLES) -> list[tuple[ImageLike, str]]:
-    """Return up to `most` images with their labels: the first of each class where there are as many classes,
+def labeled_samples(images: ImageDataset) -> list[tuple[ImageLike, str]]:
+    """Return a few images with their labels: the first of each class where there are as many classes,
     else evenly spread ones. Unreadable images are left out."""
-    rows = images.sample(most)
-    if isinstance(images.targets, ClassTargets) and len(images.classes) >= most:
+    rows = images.sample(MOST_SAMPLES)
+    if isinstance(images.targets, ClassTargets) and len(images.classes) >= MOST_SAMPLES:
         _, first = np.unique(images.targets.numbers, return_index=True)
-        rows = first[:most].tolist()
+        rows = first[:MOST_SAMPLES].tolist()
     samples: list[tuple[ImageLike, str]] = []
     for row, image in images.readable(rows):
         samples.append((image, label_of(images, row)))

@@ -62,7 +62,7 @@ BEIT_LIMITS: Limits = PLAIN_VIT | {
 
 def limits_of(model: Model) -> Limits:
     """Return what VisionTransformer, Beit or Eva can be, whichever the model needs."""
-    if isinstance(model, ViT) and needs_beit(model.config):
+    if isinstance(model, ViT) and model.config.position.kind == "relative-bias":
         return BEIT_LIMITS
     if isinstance(model, ViT) and model.config.norm_kind == "rms":
         return AIMV2_LIMITS
@@ -90,7 +90,7 @@ def write_timm(model: Model, path: Path) -> None:
     elif "tokens" in config.extra_norms:
         config, weights = without_patch_bias(config, weights)
     family = TIMM_VIT._replace(scales=BEIT_VIT.scales) if eva else TIMM_VIT
-    if needs_beit(config):
+    if config.position.kind == "relative-bias":
         family, weights = BEIT_VIT, without_key_bias(weights)
         name, args = "beit_base_patch16_224", beit_args(config, model_args(config))
     if eva and "mlp" in config.extra_norms and config.mlp == "swiglu":
@@ -142,11 +142,6 @@ def architecture(config: ViTConfig) -> str:
     if config.mlp == "swiglu":
         return "vit_giant_patch14_dinov2"
     return "vit_base_patch16_224" if config.norm_eps == 1e-6 else "vit_base_patch16_clip_224"
-
-
-def needs_beit(config: ViTConfig) -> bool:
-    """Return whether a model has Beit's positions."""
-    return config.position.kind == "relative-bias"
 
 
 def beit_args(config: ViTConfig, args: dict[str, object]) -> dict[str, object]:

@@ -25,7 +25,7 @@ from vitreous.layers.initialization import init_weights
 from vitreous.models.model import Model
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.rng import torch_generator
-from vitreous.tasks.pretraining.masking import MaskedPrediction, Reconstruction, put, random_places, take
+from vitreous.tasks.pretraining.masking import MaskedPrediction, Reconstruction, put, take
 from vitreous.tasks.pretraining.rules import MaskedPatchConfig
 
 LEVELS = 8  # 3 bits
@@ -82,7 +82,8 @@ class MaskedPatchPrediction(MaskedPrediction):
     def draw(self, batch: int, generator: torch.Generator) -> Corruption:
         """The corruption of `batch` images; the same for the same state of the generator."""
         patches = self.num_patches
-        places = random_places(batch, patches, round(patches * self.config.corrupted), generator)
+        shuffled = torch.rand(batch, patches, generator=generator).argsort(dim=1)
+        places = shuffled[:, : round(patches * self.config.corrupted)]
         steps = torch.randint(1, max(patches, 2), places.shape, generator=generator)
         return Corruption(places, torch.rand(places.shape, generator=generator), (places + steps) % patches)
 

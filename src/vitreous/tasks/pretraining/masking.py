@@ -219,8 +219,3 @@ def put(
 ) -> Float[Tensor, "B N D"]:
     """`tokens` with those at `places` replaced by `new`."""
     return tokens.scatter(1, places.unsqueeze(-1).expand(-1, -1, tokens.shape[-1]), new.to(tokens.dtype))
-
-
-def random_places(batch: int, patches: int, count: int, generator: torch.Generator) -> Int[Tensor, "B M"]:
-    """`count` different patches of each image, in random order."""
-    return torch.rand(batch, patches, generator=generator).argsort(dim=1)[:, :count]
