@@ -176,7 +176,7 @@ def silent(sentence: str) -> None:
 
 
 @contextmanager
-def progress_bar(what: str, shown: bool = True) -> Iterator[Callable[[int, int | None], None]]:
+def progress_bar(what: str, shown: bool) -> Iterator[Callable[[int, int | None], None]]:
     """Show a bar in a terminal or a notebook while the context lasts; nothing elsewhere.
 
     Yields:

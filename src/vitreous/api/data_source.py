@@ -74,7 +74,7 @@ def is_frame(data: object) -> bool:
     return hasattr(data, "columns") and hasattr(data, "to_csv" if hasattr(data, "to_csv") else "write_csv")
 
 
-def frame_manifest(frame: Any, paths: str | None = None) -> str:
+def frame_manifest(frame: Any, paths: str | None) -> str:
     """Return the manifest that a data frame with the columns path and label describes, written into the cache
     and named by its content; relative paths are those of the working directory. Raises InputError: a column
     is missing. paths: the name of the column of paths."""

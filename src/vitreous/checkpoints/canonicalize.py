@@ -19,7 +19,7 @@ from vitreous.models.model import Model
 from vitreous.models.vit import ViT
 
 
-def canonical(model: ViT, *, keep: Collection[str] = ()) -> tuple[ViTConfig, dict[str, Tensor]]:
+def canonical(model: ViT, *, keep: Collection[str]) -> tuple[ViTConfig, dict[str, Tensor]]:
     """Return the same function with one learned table of positions, a convolution as stem, all biases.
 
     LayerScale goes into the matrices in front of it.

@@ -74,7 +74,7 @@ def hub_hint(text: str) -> str:
     return "a model of the Hugging Face hub is written hf:org/name"
 
 
-def from_hub(place: Hub, patterns: Sequence[str] = ()) -> Path:
+def from_hub(place: Hub, patterns: Sequence[str]) -> Path:
     """Return a model of the hub, a folder or a file in it, through huggingface_hub, its cache and its offline
     mode."""
     name, repository, inside, revision = place.text, place.repository, place.inside, place.revision

@@ -445,7 +445,7 @@ def tokens_and_positions(
     *,
     axes: int = 3,
     table_axes: int = 3,
-    positioned: Collection[str] = POSITIONED,
+    positioned: Collection[str],
 ) -> Row:
     """Return the prefix tokens and the position table, where positions are learned.
 

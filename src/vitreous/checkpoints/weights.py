@@ -270,7 +270,7 @@ def read_rows(
     tensors: Tensors,
     *,
     where: str,
-    ignored: Iterable[str] = (),
+    ignored: Iterable[str],
     dtype: torch.dtype = torch.float32,
 ) -> dict[str, Tensor]:
     """Return our weights, of type `dtype`, from their tensors. Raises InputError: a name of the table is

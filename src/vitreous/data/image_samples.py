@@ -292,7 +292,7 @@ def training_reader(
     in_memory: bool | Literal["auto"],
     *,
     bad: BadFiles,
-    workers: int = 0,
+    workers: int,
 ) -> ImageReader:
     """Return what reads training images.
 
@@ -350,7 +350,7 @@ class ImageMemory:
         size: tuple[int, int, int] | None,
         *,
         bad: BadFiles,
-        workers: int = 0,
+        workers: int,
     ) -> None:
         def attempt(index: int) -> Sample | BadImage:
             try:

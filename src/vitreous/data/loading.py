@@ -312,8 +312,8 @@ class DevicePrefetcher(Generic[BatchT]):
     def __init__(
         self,
         loader: BatchLoader[BatchT],
-        transform: Transform[BatchT] | None = None,
-        device: str | torch.device = "cpu",
+        transform: Transform[BatchT] | None,
+        device: str | torch.device,
     ) -> None:
         self.loader, self.device = loader, torch.device(device)
         self.transform = transform.to(self.device) if isinstance(transform, torch.nn.Module) else transform

@@ -45,7 +45,7 @@ class DataSurvey(NamedTuple):
         return {name: len(part) for name, part in self.images.parts.items()}
 
 
-def survey_images(parts: Mapping[str, ImageDataset], *, workers: int | None = None) -> DataSurvey:
+def survey_images(parts: Mapping[str, ImageDataset], *, workers: int | None) -> DataSurvey:
     """Decode every image once, in threads. Where images were not compared when they were opened, since they
     would be fetched or are too many, they are now."""
     likeness, rows = likeness_of(images := Numbered(parts))

@@ -85,9 +85,7 @@ def in_threads(
         yield from in_order(executor, function, items, ahead=QUEUED)
 
 
-def in_processes(
-    function: Callable[[T], R], items: Sequence[T], *, workers: int | None = None
-) -> Iterator[R]:
+def in_processes(function: Callable[[T], R], items: Sequence[T], *, workers: int | None) -> Iterator[R]:
     """Yield function(item) for each item, in order: computed by processes where there are many, for what
     Python itself computes and threads could not share."""
     if len(items) < MANY or (count := worker_count(workers)) < 2:

@@ -150,7 +150,7 @@ def export(
     return ExportedFile(path, format, precision, size, difference, OPSET if format == "onnx" else None)
 
 
-def writer_of(format: str, precision: str, with_preprocessing: bool = False) -> Writer:
+def writer_of(format: str, precision: str, with_preprocessing: bool) -> Writer:
     """Return what writes a format in a precision. Raises InputError: nothing does."""
     if with_preprocessing and format == WEIGHTS:
         raise InputError(f"{Param('with_preprocessing')} has no effect on bare weights: leave it out")

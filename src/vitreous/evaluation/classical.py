@@ -672,9 +672,7 @@ def without_images(truth: Truth, problem: Problem, count: int) -> tuple[str, Out
     return "majority class", shares.log().float().expand(count, -1)
 
 
-def images_to_learn(
-    parts: Sequence[ImageDataset], prepared: Preprocessing, most: int = MOST_FITTED
-) -> Learned:
+def images_to_learn(parts: Sequence[ImageDataset], prepared: Preprocessing, most: int) -> Learned:
     """Read images to learn from; of more than `most` some of each part. Raises InputError: none can be
     read."""
     count = sum(map(len, parts))

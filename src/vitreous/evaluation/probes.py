@@ -343,7 +343,7 @@ def knn_measure(train: ImageDataset, held_out: ImageDataset) -> Callable[..., Ma
     return measure
 
 
-def check_draws(shots: Sequence[int], draws: int, seed: int = 0) -> None:
+def check_draws(shots: Sequence[int], draws: int, seed: int) -> None:
     """Raise InputError for numbers that mean nothing."""
     if seed < 0:
         raise InputError(f"{Param('seed')} {seed} is too low: use 0 or more")

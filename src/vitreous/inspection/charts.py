@@ -180,7 +180,7 @@ class Chart:
         drawn, closing, _ = buffer.getvalue().rpartition("</svg>")
         return drawn + "".join(point.circle() for point in self.points) + closing + "\n"
 
-    def inline(self, alt: str, description: str = "") -> Markup:
+    def inline(self, alt: str, description: str) -> Markup:
         """Return an <svg> element for a page, its colors as CSS variables."""
         svg = self.svg[self.svg.index("<svg") :]
         for color, variable in VARIABLES.items():

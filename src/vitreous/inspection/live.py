@@ -245,7 +245,7 @@ def _(model: LiveViT, images: Tensor, classes: Tensor | None, start: Tensor) -> 
     return backward
 
 
-def live_model(module: nn.Module, preprocessing: Preprocessing | None = None) -> Model:
+def live_model(module: nn.Module, preprocessing: Preprocessing | None) -> Model:
     """Return a module of another library: as a ViT of vitreous where its weights can be read, so that every
     figure can be made of it, and else as it is. Raises InputError: it is not a Vision Transformer."""
     try:

@@ -288,7 +288,7 @@ def labels_of(model: ViT) -> Sequence[str]:
 
 
 def captions_of(
-    names: Sequence[str], lens: Lens | None, labels: Sequence[str], true: Sequence[str] = ()
+    names: Sequence[str], lens: Lens | None, labels: Sequence[str], true: Sequence[str]
 ) -> list[str]:
     """Return the name of each image with the predicted class, and with the true one where that is known and a
     class of the model; the name alone where there are no classes."""

@@ -27,7 +27,7 @@ ROOT_WIDTH = 32  # channels of the first convolution
 class SameConvolution(nn.Conv2d):
     """A convolution with SAME padding."""
 
-    def __init__(self, inputs: int, outputs: int, kernel: int, *, stride: int = 1, groups: int = 1) -> None:
+    def __init__(self, inputs: int, outputs: int, kernel: int, *, stride: int, groups: int = 1) -> None:
         # At stride 1 both sides get the same, which the convolution does itself and faster.
         padding = kernel // 2 if stride == 1 else 0
         super().__init__(inputs, outputs, kernel, stride=stride, padding=padding, groups=groups)
@@ -79,7 +79,7 @@ class EfficientNetLite(nn.Module):
         last_width: channels of the last convolution; None: there is none.
     """
 
-    def __init__(self, channels: int, *, blocks: Sequence[BlockShape], last_width: int | None = None) -> None:
+    def __init__(self, channels: int, *, blocks: Sequence[BlockShape], last_width: int | None) -> None:
         super().__init__()
         self.root = SameConvolution(channels, ROOT_WIDTH, 3, stride=2)
         widths = [ROOT_WIDTH, *(shape.channels for shape in blocks)]

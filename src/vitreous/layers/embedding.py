@@ -127,7 +127,7 @@ class ConvolutionStem(nn.Module):
         *,
         widths: Sequence[int],
         strides: Sequence[int],
-        norm: Literal["layer", "instance"] = "layer",
+        norm: Literal["layer", "instance"],
     ) -> None:
         super().__init__()
         layers: list[nn.Module] = []

@@ -60,7 +60,7 @@ def patch_coordinates(
     grid: Grid,
     *,
     coordinates: Coordinates = "index",
-    axes: str = "xy",
+    axes: str,
     offset: float = 0.0,
     reference: Grid | None = None,
 ) -> Float[Tensor, "N 2"]:

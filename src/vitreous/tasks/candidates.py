@@ -407,7 +407,7 @@ def add_frozen(
     config: RunConfig,
     *,
     tell: Callable[[str], None],
-    columns: tuple[int, int] | None = None,
+    columns: tuple[int, int] | None,
 ) -> None:
     """Add what heads make of the features of an encoder that stays as it is.
 

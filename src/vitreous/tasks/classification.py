@@ -357,9 +357,7 @@ MOST_LEARNED = 20_000  # images that a head is fitted on
 SCALES = np.geomspace(1 / 64, 1, 19)
 
 
-def begin_with_linear(
-    model: Model, images: ImageDataset, *, smoothing: float = 0.0, workers: int | None = None
-) -> bool:
+def begin_with_linear(model: Model, images: ImageDataset, *, smoothing: float, workers: int | None) -> bool:
     """Fit the head of a model on the features of its encoder, which stays as it is, with logits as large as
     smoothed labels ask for. Return whether it could be: its head is linear, and there are two classes to tell
     apart."""

@@ -50,7 +50,7 @@ def course(run: AnyRun, classes: int | None = None, usual: TrainingConfig | None
 def course_of(
     run: AnyRun,
     data: Any,
-    evaluation: Evaluation | None = None,
+    evaluation: Evaluation | None,
     baselines: Baselines = (),
 ) -> list[Finding]:
     """Return what takes no time to find at the end of a run: in its numbers, files that were left out, and
@@ -123,7 +123,7 @@ def below_baseline(metric: Metric, baselines: Baselines) -> Iterator[Finding]:
 
 
 def at_chance(
-    run: AnyRun, splits: Splits, accuracy: float, majority: float, count: int, *, labels_fit: bool = False
+    run: AnyRun, splits: Splits, accuracy: float, majority: float, count: int, *, labels_fit: bool
 ) -> Iterator[Finding]:
     """Yield why nothing was learned that holds for other images, where the training itself is as usual. The
     labels are to blame where the model has learned its images by heart, or where the accuracy on `count`

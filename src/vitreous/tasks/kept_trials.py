@@ -66,7 +66,7 @@ def keep_trials(
     settings: Tree,
     options: Mapping[str, Any],
     seconds: float,
-    decision: Mapping[str, Any] | None = None,
+    decision: Mapping[str, Any] | None,
 ) -> None:
     """Write the trials into a run. The rest is as of `KeptTrials`."""
     answers: dict[str, torch.Tensor] = {}

@@ -111,7 +111,7 @@ def with_run(
     return replace(plan, config=run.config, run=run).with_reasons(*notes)
 
 
-def task_to_resume(path: Path, command: str = "train", task: str | None = None) -> AnyTask:
+def task_to_resume(path: Path, command: str, task: str | None) -> AnyTask:
     """Return the task of a run that is to be continued. Raises InputError: as `resume_run`."""
     kind = task_of_run(path)
     if kind.config.command != command:

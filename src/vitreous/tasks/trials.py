@@ -335,9 +335,9 @@ class Trials:
         settings: Tree,
         device: torch.device,
         tell: Callable[[str], None],
-        out: Path | None = None,
-        clock: Clock | None = None,
-        options: Mapping[str, Any] | None = None,
+        out: Path | None,
+        clock: Clock | None,
+        options: Mapping[str, Any] | None,
     ) -> None:
         self.task, self.settings, self.plan, self.device, self.tell = plan.task, settings, plan, device, tell
         self.out, self.clock, self.options = out, clock or Clock(), options or {}

@@ -40,7 +40,7 @@ def course_findings(
     *,
     kept: bool = False,
     ended: bool = False,
-    classes: int | None = None,
+    classes: int | None,
     data: DataConfig | None = None,
     usual: TrainingConfig | None = None,
     moving_target: bool = False,

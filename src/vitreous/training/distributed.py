@@ -335,7 +335,7 @@ class Shards:
     root: Any  # computes the model that learns, once it is sharded
 
     def __init__(
-        self, model: nn.Module, config: TrainingConfig, device: torch.device, *, compiled: bool = False
+        self, model: nn.Module, config: TrainingConfig, device: torch.device, *, compiled: bool
     ) -> None:
         from torch.distributed.device_mesh import init_device_mesh
 

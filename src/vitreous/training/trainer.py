@@ -419,7 +419,7 @@ class TimeBudget:
         self,
         minutes: float,
         learner: Learner,
-        clock: Callable[[], float] = time.perf_counter,
+        clock: Callable[[], float],
         name: str = "training",
         *,
         finish: float = 0.0,

@@ -45,7 +45,7 @@ def write_onnx_int8(
     return verified(outputs, path, exact=False)
 
 
-def quantized(graph: object, samples: Sequence[object], exact: Sequence[str] = ()) -> Any:
+def quantized(graph: object, samples: Sequence[object], exact: Sequence[str]) -> Any:
     """Return a graph of OpenVINO or ONNX with products in int8, but for the nodes in `exact`, calibrated on
     samples, by NNCF. Raises InputError: there are no samples, or it cannot."""
     require_packages("nncf", extra="cpu", what="int8")

@@ -53,7 +53,7 @@ class Contrastive(nn.Module):
     compare their views with each other's, as one with the whole batch does; micro-batches are compared each
     by itself."""
 
-    def __init__(self, model: Model, config: ContrastiveConfig | None = None, *, seed: int = 0) -> None:
+    def __init__(self, model: Model, config: ContrastiveConfig | None, *, seed: int = 0) -> None:
         super().__init__()
         self.config = config or ContrastiveConfig()
         self.model = model

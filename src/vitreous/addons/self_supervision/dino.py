@@ -55,7 +55,7 @@ class ProjectionHead(nn.Module):
     """Three layers, L2 normalization, and weight-normalized prototypes of length one: the output is the
     cosine of a feature with each prototype."""
 
-    def __init__(self, width: int, config: DINOConfig, *, seed: int = 0) -> None:
+    def __init__(self, width: int, config: DINOConfig, *, seed: int) -> None:
         super().__init__()
         self.mlp = nn.Sequential(
             nn.Linear(width, config.head_hidden),
@@ -91,7 +91,7 @@ class DINO(nn.Module):
     gathered_at_once = True
     steps: Int[Tensor, ""]
 
-    def __init__(self, model: Model, config: DINOConfig | None = None, *, steps: int, seed: int = 0) -> None:
+    def __init__(self, model: Model, config: DINOConfig | None, *, steps: int, seed: int = 0) -> None:
         super().__init__()
         self.config = config or DINOConfig()
         self.register_buffer("steps", torch.tensor(steps), persistent=False)  # a compiled step stays one

@@ -109,7 +109,7 @@ def study_plot(study: Study, rows: Sequence[TableRow], runs: str) -> Chart:
     return Chart(figure)
 
 
-def error_bars(rows: Sequence[TableRow], measure: str, scale: int = 100) -> list[list[float]]:
+def error_bars(rows: Sequence[TableRow], measure: str, scale: int) -> list[list[float]]:
     """Below and above the mean; none for a single seed."""
     if len(rows[0].results) < 2:
         return [[0.0] * len(rows)] * 2

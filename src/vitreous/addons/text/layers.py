@@ -105,7 +105,7 @@ class LearnedSequencePositions(nn.Module):
     """A free vector for each position. The first `offset` rows of the table are unused (BART's code
     reserves two)."""
 
-    def __init__(self, length: int, width: int, *, offset: int = 0) -> None:
+    def __init__(self, length: int, width: int, *, offset: int) -> None:
         super().__init__()
         self.offset = offset
         self.table = nn.Parameter(torch.empty(length + offset, width))

@@ -24,7 +24,7 @@ class BiasFields(TypedDict):
 
 
 def bias_fields(
-    source: Source, patch: tuple[int, int], own: str, shared: str, described: Sequence[object] = ()
+    source: Source, patch: tuple[int, int], own: str, shared: str, described: Sequence[object]
 ) -> BiasFields | None:
     """Return the positions of a file with such tables, and the image size; None where it has none.
 

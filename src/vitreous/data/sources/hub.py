@@ -149,7 +149,7 @@ def stored_bytes(entry: object, name: str) -> bytes:
     raise BadImage(name, f"the Parquet file has only its path, {path}" if path else "no image in this row")
 
 
-def open_hub(spec: str, config: DataConfig, kind: TargetKind = "classes") -> Parts:
+def open_hub(spec: str, config: DataConfig, kind: TargetKind) -> Parts:
     """Return (train, validation, test)."""
     streaming = config.settings_of(HubForm).streaming
     if streaming and kind == "numbers":
@@ -249,8 +249,8 @@ def column_labels(
     values: Sequence[Any],  # of the types of Arrow
     columns: Columns,
     name: str,
-    kind: TargetKind = "classes",
-    classes: tuple[str, ...] = (),
+    kind: TargetKind,
+    classes: tuple[str, ...],
 ) -> Targets:
     """Return the targets of a column of class numbers, words, or numbers to predict; of images that
     need no labels, of one class where these are not classes. classes: those of the training set, where this

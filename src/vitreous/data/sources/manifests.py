@@ -87,7 +87,7 @@ class ManifestRows(NamedTuple):
 
 
 def open_manifest(
-    path: Path, config: DataConfig, labels: TargetKind = "classes", table: ManifestTable | None = None
+    path: Path, config: DataConfig, labels: TargetKind, table: ManifestTable | None = None
 ) -> Parts:
     """Return (train, validation, test). Raises InputError, which names the line.
 
@@ -167,7 +167,7 @@ def metadata_files(root: Path) -> dict[str, Path]:
     return {"": found[""]} if "" in found else found
 
 
-def open_metadata(root: Path, config: DataConfig, labels: TargetKind = "classes") -> Parts | None:
+def open_metadata(root: Path, config: DataConfig, labels: TargetKind) -> Parts | None:
     """Return (train, validation, test) of a folder of images with metadata files; None where these have no
     column of labels and the folder has classes. The first folder of an image names its part, if it can."""
     classes = [name for name in subfolders(root) if not part_called(name)]
@@ -453,7 +453,7 @@ def has_weights(labels: Sequence[str], separator: str) -> bool:
     return False
 
 
-def parse_label(text: str, separator: str, path: Path, *, weighted: bool = True) -> dict[str, float]:
+def parse_label(text: str, separator: str, path: Path, *, weighted: bool) -> dict[str, float]:
     """ "cat:0.7|dog:0.3" as {"cat": 0.7, "dog": 0.3}; "cat" as {"cat": 1}. An empty label: no classes.
     weighted: whether numbers after a colon are weights."""
     label: dict[str, float] = {}

@@ -82,7 +82,7 @@ class ShardImages(ImageDataset):
             raise BadImage(self.name(index), error.strerror or str(error)) from error
 
 
-def open_shards(spec: str, config: DataConfig, targets: TargetKind = "classes") -> Parts:
+def open_shards(spec: str, config: DataConfig, targets: TargetKind) -> Parts:
     """Return (train, validation, test). Shards whose names begin with train, val or test keep that split."""
     shards = find_shards(spec)
     by_part: dict[str, list[Shard]] = {}
@@ -119,8 +119,8 @@ def number_labels(
     places: NDArray[np.int64],
     *,
     where: str,
-    named: tuple[str, ...] = (),
-    unlabeled: bool = False,
+    named: tuple[str, ...],
+    unlabeled: bool,
 ) -> ClassTargets | LabelTargets:
     """Return the targets. Numbers are class numbers; words, and numbers as large as those of products,
     are numbered in order. Where a label has several classes, all targets are rows of weights.

@@ -47,7 +47,7 @@ def write_run_report(
     parts: Sequence[Exhibit | LeftOut],
     *,
     kind: str = "training",
-    evaluation: Evaluation | None = None,
+    evaluation: Evaluation | None,
     lead: str = "",
     facts: Mapping[str, float] | None = None,
     findings: Sequence[Finding] = (),
@@ -191,8 +191,8 @@ def write_pretraining_report(
     panels: str,
     illustrate: Callable[[Tensor, torch.Generator], Illustration | None],
     images: ImageDataset,
-    evaluation: Evaluation | None = None,
-    findings: Sequence[Finding] = (),
+    evaluation: Evaluation | None,
+    findings: Sequence[Finding],
 ) -> Path:
     """Write the report of a self-supervised run.
 

@@ -44,7 +44,7 @@ class MAEDecoder(nn.Module):
 
     positions: Tensor
 
-    def __init__(self, encoder: ViTConfig, config: MAEConfig, outputs: int, *, seed: int = 0) -> None:
+    def __init__(self, encoder: ViTConfig, config: MAEConfig, outputs: int, *, seed: int) -> None:
         super().__init__()
         vit = ViTConfig(
             image_size=encoder.image_size,
