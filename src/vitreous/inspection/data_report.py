@@ -26,7 +26,7 @@ BARS = 24
 KINDS = "leak", "near-leak", "conflict", "duplicate", "near-duplicate"
 
 
-def write_data_report(path: Path, name: str, evidence: Evidence, report: DataReport, actions: Path) -> Path:
+def write_data_report(path: Path, name: str, evidence: Evidence, report: DataReport, actions: Path) -> None:
     """Write the page.
 
     Args:
@@ -59,7 +59,7 @@ def write_data_report(path: Path, name: str, evidence: Evidence, report: DataRep
             histogram("brightness", brightness(evidence), "data.brightness", "{:.2f}"),
             extremes_figure(evidence),
         ]
-    return write_page(
+    write_page(
         path,
         "data.html.j2",
         parts=parts,

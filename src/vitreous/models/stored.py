@@ -471,14 +471,13 @@ def of_array(values: np.ndarray, about: About) -> Stored:
     return Bands(values if values.ndim == 3 else values[..., None], about, in_memory=True)
 
 
-def checked_unit(values: np.ndarray) -> np.ndarray:
-    """Return floating-point values. Raises InputError: they are not in 0 ... 1."""
+def check_unit(values: np.ndarray) -> None:
+    """Raise InputError for floating-point values that are not in 0 ... 1."""
     if not (np.isfinite(values).all() and values.min() >= 0 and values.max() <= 1):
         raise InputError(
             f"a floating-point image must have values in 0 ... 1, but this one has {values.min():g} ... "
             f"{values.max():g}: scale it, or give bytes (uint8)"
         )
-    return values
 
 
 class About(NamedTuple):
@@ -698,7 +697,7 @@ class Bands(Stored):
             if self.in_memory and known is None and values.dtype.kind == "f":
                 if not np.isfinite(values).all():
                     raise ValueError(NOT_NUMBERS)
-                checked_unit(values)
+                check_unit(values)
             pixels = to_bytes(values, known)
         except (InputError, ValueError) as error:
             raise BadImage(self.name, str(error)) from None

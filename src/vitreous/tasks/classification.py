@@ -357,13 +357,13 @@ MOST_LEARNED = 20_000  # images that a head is fitted on
 SCALES = np.geomspace(1 / 64, 1, 19)
 
 
-def begin_with_linear(model: Model, images: ImageDataset, *, smoothing: float, workers: int | None) -> bool:
+def begin_with_linear(model: Model, images: ImageDataset, *, smoothing: float, workers: int | None) -> None:
     """Fit the head of a model on the features of its encoder, which stays as it is, with logits as large as
-    smoothed labels ask for. Return whether it could be: its head is linear, and there are two classes to tell
-    apart."""
+    smoothed labels ask for; nothing where the head is not linear, or there are no two classes to tell apart.
+    """
     head: object = model.head
     if not isinstance(head, nn.Linear) or len(np.unique(images.targets.strata())) < 2:
-        return False
+        return
     if len(images) > MOST_LEARNED:
         images = images.subset(np.array(images.sample(MOST_LEARNED)))
     found = features.cached_features(model, images, workers=loading_workers(workers))
@@ -376,4 +376,3 @@ def begin_with_linear(model: Model, images: ImageDataset, *, smoothing: float, w
 
     scale = float(min(SCALES, key=smoothed_loss)) if smoothing else 1.0
     head.load_state_dict({name: scale * value for name, value in fitted.head.state_dict().items()})
-    return True
