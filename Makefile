@@ -8,6 +8,9 @@ LOWEST_TORCH ?= 2.11.0
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 export PIP_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Tests start hundreds of Python processes. Where the environment forbids bytecode, as containers do, each would
+# compile the package again, and each worker every test.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test test-slow test-layers test-lowest locked lock docs links lint format clean
 
