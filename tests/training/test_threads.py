@@ -130,6 +130,7 @@ def test_threads_of_the_command_sleep_while_they_wait(own: str | None, found: st
         "    def find_spec(self, name, path=None, target=None):\n"
         "        if name == 'torch':\n"
         "            print('torch', os.environ.get('OMP_WAIT_POLICY'))\n"
+        "            sys.exit()\n"
         "sys.meta_path.insert(0, Watch())\n"
         "sys.argv = ['vitreous', 'describe', 'ViT-Ti/16']\n"
         "from vitreous.__main__ import main\n"
