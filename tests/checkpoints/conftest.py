@@ -35,7 +35,7 @@ def randomize(model: Model) -> Model:
     return model.eval()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def tiny() -> Callable[..., ViT]:
     """Makes a tiny ViT with any fields changed."""
 
