@@ -34,7 +34,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def write_run(path: Path, seed: int = 0) -> None:
+def write_run(path: Path, seed: int = 0, depth: int = 2) -> None:
     """A run directory as training leaves it, with a tiny model that has learned nothing."""
     from vitreous.models.config import ViTConfig
     from vitreous.models.preprocessing import Preprocessing
@@ -43,7 +43,7 @@ def write_run(path: Path, seed: int = 0) -> None:
     from vitreous.training.run import Run
 
     config = ViTConfig(
-        image_size=8, channels=1, patch_size=4, width=8, depth=2, heads=2, mlp_dim=16, num_classes=10
+        image_size=8, channels=1, patch_size=4, width=8, depth=depth, heads=2, mlp_dim=16, num_classes=10
     )
     preprocessing = Preprocessing(size=(8, 8), channels=1, mean=(0.3,), std=(0.4,))
     run = Run.create(path, RunConfig(source="digits", model=config, preprocessing=preprocessing))
