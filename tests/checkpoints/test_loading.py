@@ -94,7 +94,7 @@ def test_missing_and_left_over_weights_are_listed(tmp_path: Path) -> None:
         vt.load(tmp_path / "m.pth", heads=4)
     state["encoder.ln.weight"] = torch.ones(32)
     torch.save(state, tmp_path / "m.pth")
-    with pytest.raises(vt.InputError, match=r"left over weights .*: surplus"):
+    with pytest.raises(vt.InputError, match=r"weights left over.*: surplus"):
         vt.load(tmp_path / "m.pth", heads=4)
     del state["surplus"]
     state["encoder.ln.weight"] = torch.ones(31)

@@ -314,7 +314,7 @@ def check_keys(
         raise InputError(f"{where}: missing weights: {listing(missing)}")
     if left := sorted(given.keys() - wanted.keys() - set(ignored)):
         raise InputError(
-            f"{where}: left over weights that the model has no place for: {listing(left)}; if they form a "
+            f"{where}: weights left over, for which the model has no place: {listing(left)}; if they form a "
             "head of several layers, pass num_classes=None to load the encoder without it"
         )
 

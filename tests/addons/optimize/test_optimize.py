@@ -168,7 +168,7 @@ def test_what_cannot_be_optimized(place: Path, capsys: pytest.CaptureFixture[str
     model, photos = str(place / "model"), str(place / "photos")
     for words, sentence in (
         (["ViT-Ti/16", photos], "neither a run nor a model folder"),
-        ([model, photos, "--budget", "much"], "is not a part: write 0.3% or 0.003"),
+        ([model, photos, "--budget", "much"], "is not a share: write 0.3% or 0.003"),
         ([model, photos, "--engines", "onxx"], "unknown engine 'onxx': did you mean 'onnx'?"),
         ([model], "not a run directory"),
     ):

@@ -72,7 +72,7 @@ def ending(tensors: dict[str, torch.Tensor], end: str) -> str:
             lambda c, t: t.pop(ending(t, "decoder.layers.0.encoder_attn.k_proj.bias")),
             "missing weights: .*k_proj",
         ),
-        (lambda c, t: t.update({ending(t, "fc1.bias") + ".more": torch.zeros(2)}), "left over weights"),
+        (lambda c, t: t.update({ending(t, "fc1.bias") + ".more": torch.zeros(2)}), "weights left over"),
         (lambda c, t: of_decoder(c).pop("d_model"), "config.json lacks 'd_model'"),
         (lambda c, t: of_decoder(c).update(d_model="wide"), "config.json: .*width"),
         (lambda c, t: of_decoder(c).update(activation_function="gelo"), "did you mean 'gelu'"),

@@ -22,7 +22,7 @@ def parse_part(_: object, tokens: Sequence[Token]) -> float:
     try:
         return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:
-        raise InputError(said("--budget {text!r} is not a part: write 0.3% or 0.003", text=text)) from None
+        raise InputError(said("--budget {text!r} is not a share: write 0.3% or 0.003", text=text)) from None
 
 
 Stored = Annotated[str, Parameter(help="a run directory, or a folder of weights in the vitreous format")]
