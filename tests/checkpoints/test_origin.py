@@ -153,7 +153,7 @@ def test_a_bare_file_is_described_by_a_folder(tiny: Any, tmp_path: Path) -> None
     vt.save(model, tmp_path / "m", format="huggingface")
     bare = tmp_path / "weights.safetensors"
     bare.write_bytes((tmp_path / "m" / "model.safetensors").read_bytes())
-    again = vt.load(bare, like=str(tmp_path / "m"))
+    again = vt.load(bare, like=tmp_path / "m")
     assert again.config == vt.load(tmp_path / "m").config
     with pytest.raises(
         vt.InputError, match=r"give timm:NAME, torchvision:NAME, hf:org/name, or a folder with a config.json"

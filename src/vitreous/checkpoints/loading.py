@@ -47,7 +47,7 @@ def load(
     source: Checkpoint,
     *,
     format: str | None = None,
-    like: str | None = None,
+    like: str | Path | None = None,
     key: str | None = None,
     device: Device = None,
     dtype: Dtype = None,
@@ -109,7 +109,7 @@ def configuration(
     source: Checkpoint,
     *,
     format: str | None = None,
-    like: str | None = None,
+    like: str | Path | None = None,
     key: str | None = None,
     **overrides: Any,
 ) -> Spec:
@@ -147,7 +147,7 @@ def load_image_model(source: Checkpoint, **options: Any) -> Model:
     return model
 
 
-def open_checkpoint(source: Checkpoint, like: str | None = None) -> File:
+def open_checkpoint(source: Checkpoint, like: str | Path | None = None) -> File:
     """Open whatever `load` takes. like: what describes it instead of what is beside it."""
     if isinstance(source, nn.Module):
         from vitreous.checkpoints.live import open_module
@@ -243,16 +243,17 @@ def with_module(file: File) -> File:
     return replace(file, documents={**file.documents, **documents}, stated={**file.stated, **stated})
 
 
-def described_like(file: File, like: str) -> File:
+def described_like(file: File, like: str | Path) -> File:
     """Return a file of weights alone with the descriptions that `like` names."""
-    codebase, _, name = like.partition(":")
+    codebase, _, name = str(like).partition(":")
     if codebase in DESCRIBED:
         documents: Documents = {CONFIG: imported(DESCRIBED[codebase])(name)}
     else:
         documents = documents_in(local_copy(parse_place(like), DESCRIBING))
     if not documents.keys() & {CONFIG, OPEN_CLIP}:
         raise InputError(
-            f"like={like!r}: give timm:NAME, torchvision:NAME, hf:org/name, or a folder with a config.json"
+            f"like={str(like)!r}: give timm:NAME, torchvision:NAME, hf:org/name, or a folder with a "
+            "config.json"
         )
     return replace(file, documents=documents)
 
