@@ -77,6 +77,20 @@ def test_a_training_says_first_what_spoils_it(tmp_path, capsys, damage, kind, se
     assert kind in [each.kind for each in vt.check_data(tmp_path / "data").errors]
 
 
+def test_what_is_known_of_the_data_is_printed_once(tmp_path, capsys):
+    """Before the training; and not among what the training has shown."""
+    fill(tmp_path / "data" / "train", 0, 12)
+    fill(tmp_path / "data" / "test", 1, 6)
+    conflict(tmp_path / "data")
+    settings = [f"--set={name}={value}" for name, value in SMALL.items()]
+    options = ["--epochs", "1", "--image-size", "16", "--batch-size", "8", "--device", "cpu", *settings]
+    assert run(["train", str(tmp_path / "data"), "--out", str(tmp_path / "run"), *options]) == 0
+    printed, sentence = capsys.readouterr(), "1 pair of equal images has two labels"
+    assert sentence in printed.err
+    assert (printed.err + printed.out).count(sentence) == 1
+    assert "conflict" in (tmp_path / "run" / "findings.json").read_text()
+
+
 def test_a_single_class_is_an_error_for_every_command(tmp_path):
     fill(tmp_path / "one", 0, 12)
     for image in (tmp_path / "one" / "b").iterdir():

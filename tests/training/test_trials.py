@@ -437,7 +437,7 @@ def test_a_model_below_its_baseline_is_said_before_its_numbers(capsys: pytest.Ca
 
     class Below:
         task, evaluation, seconds, waiting, train_count, parameters = "classification", None, 1.0, 0.0, 1, 1
-        bad, report, extra, candidates = (), None, dict[str, Any](), ()
+        bad, report, extra, candidates, said_before = (), None, dict[str, Any](), (), ()
         run = type("Folder", (), {"path": Path("nowhere")})
         findings = tuple(
             below_baseline(

@@ -91,7 +91,8 @@ def train_or_resume(
 def print_result(result: RunResult) -> None:
     """Print what came out, for people."""
     for each in result.findings:  # first: a number below its own baseline is not read alone
-        print(f"{word(each.severity)}: {each.sentence}")
+        if each not in result.said_before:
+            print(f"{word(each.severity)}: {each.sentence}")
     if result.evaluation:
         print_metrics(result.evaluation, result.extra.get("baselines", ()))
     if result.candidates:

@@ -98,6 +98,7 @@ def finish(
         report=task.report(trained, answerer, evaluation, findings, extra),
         extra=extra,
         findings=tuple(findings),
+        said_before=tuple(plan.findings or ()),
     )
     write_card(task.info.card, result)
     return result

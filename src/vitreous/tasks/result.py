@@ -42,6 +42,7 @@ class RunResult:
     report: Path | None
     extra: Mapping[str, Any] = field(default_factory=dict)  # what else the task has to say
     findings: Sequence[Finding] = ()  # what may keep the model from being good
+    said_before: Sequence[Finding] = ()  # those of them that were said before the training: of the data
 
     @property
     def candidates(self) -> Sequence[Mapping[str, Any]]:
