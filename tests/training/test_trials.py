@@ -527,6 +527,18 @@ def compare(
     return found.training, found.table
 
 
+def test_a_run_is_named_by_the_path_that_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    draw(tmp_path / "photos", 6)
+    monkeypatch.chdir(tmp_path)
+    task, settings = task_named("classification"), {"training": {"length": "1 steps"}}
+    options: dict[str, Any] = {"out": Path("runs/short"), "offline": True, "place": ON_CPU}
+    plan = trials.plan_by_trials(
+        task.plan("photos", settings), settings, tell=lambda sentence: None, **options
+    )
+    assert plan.run is not None
+    assert plan.run.path == Path("runs/short")
+
+
 def test_there_is_a_model_after_seconds_and_an_interrupt_keeps_it(tmp_path: Path) -> None:
     """The run directory has the best so far while others are tried; it can be finished as it is."""
     data, out, said = draw(tmp_path / "photos", 6), tmp_path / "run", list[str]()

@@ -177,6 +177,9 @@ def plan_by_trials(
     theirs = place.world.broadcast(decided)
     assert theirs is not None
     training, folder, notes = theirs
+    path = Path(folder) if folder else None
+    if trials and trials.run:
+        path = trials.run.path  # as it was given; other processes may have another working directory
     # What it begins with is decided: `base` names it, so that no reason advises what was compared just now.
     base = {**training.settings, "init": training.init}
     found = plan.task.plan(plan.data, settings, init=training.init, base=base)
@@ -184,7 +187,7 @@ def plan_by_trials(
     return replace(
         found.with_reasons(*notes),
         config=config,
-        run=Run(Path(folder), config) if folder else None,
+        run=Run(path, config) if path else None,
         compared=CandidateComparison(training, trials.table if trials else None, trials),
         clock=clock,
         findings=plan.findings,
