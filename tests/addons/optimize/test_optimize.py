@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,13 +53,13 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def row_of(name: str, times: float) -> Measurement:
-    return Measurement(name, 1.0, 1.0, 10.0, times, 1.0, 0, True)
+def row_of(candidate: BackendConfig, times: float) -> Measurement:
+    return Measurement(str(candidate), *candidate, 1.0, 1.0, 10.0, times, 1.0, 0, True)
 
 
 def choose(folder: Path, candidate: BackendConfig, file: Path | None = None) -> Path | None:
     """A choice beside the weights, as if it had been measured to be three times as fast."""
-    rows = [row_of("eager fp32", 1.0), row_of(str(candidate), 3.0)]
+    rows = [row_of(BackendConfig("eager", "fp32"), 1.0), row_of(candidate, 3.0)]
     return measuring.keep(folder, file, rows[1], candidate, rows)
 
 
@@ -162,6 +163,24 @@ def test_bf16_is_that_of_the_device_that_the_model_has_gone_to(monkeypatch: pyte
     for device in ("cpu", "meta"):
         assert in_bf16(lambda images: images + 1)(torch.zeros(1, device=device)).device.type == device
     assert devices == [("cpu", torch.bfloat16), ("meta", torch.bfloat16)]
+
+
+@pytest.mark.parametrize(("language", "words"), [("en", "4 tokens merged"), ("ko", "토큰 4개 병합")])
+def test_candidates_are_named_in_the_language_of_the_user(
+    language: str, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By their parts; JSON has one name in every language."""
+    merging = row_of(BackendConfig("onnx", "int8", 4), 2.0)
+    rows = (row_of(BackendConfig("eager", "fp32"), 1.0), replace(merging, name="another name"))
+    found = measuring.Optimization("m", "photos", "test set", 36, 0.003, 8, rows, "another name", None)
+    monkeypatch.setattr(vt, "optimize", lambda *_, **__: found)
+    monkeypatch.setenv("LC_ALL", "ko_KR.UTF-8" if language == "ko" else "C.UTF-8")
+    assert run(["optimize", "m"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count(words) == 2  # in the table, and as what is kept
+    assert "another name" not in printed
+    assert run(["optimize", "m", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["chosen"] == "another name"
 
 
 def test_what_cannot_be_optimized(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Unpack
+from typing import TYPE_CHECKING, Annotated, Unpack
 
 from cyclopts import Parameter, Token
 
@@ -14,6 +14,9 @@ from vitreous.cli.printing import print_json, print_named, print_table
 from vitreous.errors import InputError
 from vitreous.languages.terminal import said, word
 from vitreous.results import byte_size
+
+if TYPE_CHECKING:
+    from vitreous.addons.optimize.measuring import Measurement
 
 
 def parse_part(_: object, tokens: Sequence[Token]) -> float:
@@ -52,11 +55,14 @@ def optimize(
         print_json(found.to_json())
         return
     rows: list[tuple[str, ...]] = []
+    chosen = ""
     for each in found.rows:
-        name = in_words(each.name)
+        name = title_of(each)
+        if each.name == found.chosen:
+            name, chosen = f"* {name}", name
         rows.append(
             (
-                f"* {name}" if each.name == found.chosen else name,
+                name,
                 f"{100 * each.metric:.2f}%",
                 f"{100 * each.agreement:.1f}%",
                 f"{each.images_per_second:.1f}",
@@ -75,7 +81,6 @@ def optimize(
     print(f"{about}\n")
     headers = [word(name) for name in ("", "accuracy", "as fp32", "images/s", "times", "ms of one", "memory")]
     print_table(headers, rows)
-    chosen = in_words(str(found.chosen))
     if found.file:
         chosen = said("{chosen}, written to {file}", chosen=chosen, file=found.file)
     print()
@@ -83,9 +88,9 @@ def optimize(
     print(said("predict and evaluate use it; --precision fp32 does not"))
 
 
-def in_words(candidate: str) -> str:
-    """Return the name of a candidate, which JSON and folders have in English, as people read it."""
-    way, _, merging = candidate.partition(", ")
-    if not merging:
+def title_of(row: Measurement) -> str:
+    """Return what was measured as people read it."""
+    way = f"{row.engine} {row.precision}"
+    if not row.merged:
         return way
-    return said("{way}, {count} tokens merged at a time", way=way, count=merging.split()[0])
+    return said("{way}, {count} tokens merged at a time", way=way, count=row.merged)

@@ -45,6 +45,8 @@ class Measurement:
     """What was measured of a candidate.
 
     Attributes:
+        name: of the candidate, in English in every language.
+        engine, precision, merged: its parts, as in `BackendConfig`.
         metric: accuracy; mean average precision of a model with several labels for an image.
         agreement: the share of images with the same most probable label as in fp32.
         times: the throughput of batches, as a multiple of that of PyTorch in fp32 in the same rounds.
@@ -55,6 +57,9 @@ class Measurement:
     """
 
     name: str
+    engine: str
+    precision: str
+    merged: int
     metric: float
     agreement: float
     images_per_second: float
@@ -198,6 +203,7 @@ def optimize(
             kept = file if candidate.engine in FILES else None
             row = Measurement(
                 str(candidate),
+                *candidate,
                 metric,
                 float((outputs.values.argmax(1) == first.argmax(1)).float().mean()),
                 speed,
