@@ -174,7 +174,8 @@ class ImageOptions(TypedDict, total=False):
         ),
     ]
     minutes: Annotated[
-        int | float | None, Option("minutes of training, instead of epochs; the total, when resuming")
+        int | float | None,
+        Option("minutes from the command to its report, instead of epochs; the total, when resuming"),
     ]
     workers: Annotated[
         int | None,
