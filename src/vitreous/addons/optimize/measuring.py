@@ -320,9 +320,9 @@ import time
 from pathlib import Path
 import torch
 import vitreous as vt
-from vitreous.addons.optimize.engines import Candidate
+from vitreous.addons.optimize.engines import BackendConfig
 from vitreous.addons.optimize.measuring import opened
-candidate = Candidate(sys.argv[3], sys.argv[4], int(sys.argv[5]))
+candidate = BackendConfig(sys.argv[3], sys.argv[4], int(sys.argv[5]))
 model = opened(vt.load(sys.argv[1]), candidate, Path(), ())
 with torch.inference_mode():
     model(torch.zeros(int(sys.argv[2]), model.config.channels, *model.config.image_size))
