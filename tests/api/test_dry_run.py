@@ -12,7 +12,7 @@ from vitreous.tasks.forecast import Forecast
 
 
 def test_a_dry_run_has_the_steps_and_parts_of_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick_figures: None
 ) -> None:
     monkeypatch.chdir(tmp_path)
     options: Any = {"batch_size": 256, "epochs": 1, "progress": False, "settings": {"model.depth": 1}}
