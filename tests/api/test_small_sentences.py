@@ -64,7 +64,7 @@ def test_wrong_arguments_of_functions_are_sentences(tmp_path):
         vt.compare([tmp_path, tmp_path])
 
 
-def test_a_run_is_converted_and_its_pages_load_nothing(tmp_path, photos):
+def test_a_run_is_converted_and_its_pages_load_nothing(tmp_path, photos, quick_figures):
     small = {
         "model.depth": 1,
         "model.width": 16,

@@ -86,7 +86,7 @@ RACED = (
 )
 
 
-ONE_KIND = ("compare --out", "inspect --out")  # what is written is a folder, whatever it is called
+ONE_KIND = ("compare --out", "inspect --out")  # a page and a folder, whatever they are called
 
 
 @pytest.mark.parametrize("line", RACED)
