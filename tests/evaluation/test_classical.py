@@ -22,6 +22,7 @@ from vitreous.evaluation.classical import (
     support_vectors,
     without_images,
 )
+from vitreous.extensions import TASKS, TaskRow
 from vitreous.models.descriptors import color_histogram, oriented_gradients, shape_and_color
 from vitreous.models.ensemble import Neighbors, NeighborsConfig
 
@@ -172,6 +173,24 @@ def test_labels_are_ranked_by_a_linear_map() -> None:
     assert problem.measures.of(fitted.answers, truth) > 0.9
     frequencies = without_images(truth, problem, len(truth))[1]
     assert problem.measures.loss(fitted.answers, truth) < problem.measures.loss(frequencies, truth)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "known"), [("softmax", "classification"), ("sigmoid", "multilabel"), ("number", "regression")]
+)
+def test_a_task_of_a_program_is_answered_by_what_its_outputs_are(
+    outputs: Any, known: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(TASKS, "mine", TaskRow(__name__, outputs=outputs))
+    values = torch.rand(60, 20, generator=torch.Generator().manual_seed(0))
+    truth = values[:, :3].argmax(dim=1) if outputs == "softmax" else values[:, :3]
+    truth = {"softmax": truth, "sigmoid": (truth > 0.6).float(), "number": values[:, 0]}[outputs]
+    problems = [Problem(task, 1 if outputs == "number" else 3) for task in ("mine", known)]
+    for fit in (linear, nearest_neighbors):
+        mine, theirs = (fit("", "", Seen(values), truth, problem).answers for problem in problems)
+        torch.testing.assert_close(mine, theirs)
+    mine, theirs = (without_images(truth, problem, 4)[1] for problem in problems)
+    torch.testing.assert_close(mine, theirs)
 
 
 def test_folds_of_few_images() -> None:

@@ -277,13 +277,13 @@ def test_what_is_behind_by_chance_is_not_lost() -> None:
 
 def test_scores_of_numbers_and_of_labels() -> None:
     numbers = torch.tensor([1.0, 2.0, 3.0])
-    regression = MEASURES["regression"]
+    regression = MEASURES["number"]
     assert regression.of(numbers[:, None], numbers) == 1
     assert regression.of(torch.full((3, 1), 2.0), numbers) == 0
     low, high = regression.interval(numbers[:, None] + 0.1, numbers)
     assert low <= high <= 1
     labels = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
-    assert MEASURES["multilabel"].of(4 * labels - 2, labels) == 1
+    assert MEASURES["sigmoid"].of(4 * labels - 2, labels) == 1
 
 
 def test_what_is_asked_for_is_not_decided_by_the_data(tmp_path: Path) -> None:

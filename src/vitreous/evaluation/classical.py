@@ -36,6 +36,7 @@ from vitreous.evaluation.features import image_bytes
 from vitreous.evaluation.measures import MEASURES, Measures, Outputs, Truth
 from vitreous.evaluation.outputs import compute_outputs
 from vitreous.evaluation.scores import Interval
+from vitreous.extensions import OutputKind, outputs_of_task
 from vitreous.models.config_parts import Config, Positive
 from vitreous.models.descriptors import DESCRIPTORS
 from vitreous.models.ensemble import (
@@ -167,13 +168,18 @@ class Problem(NamedTuple):
     groups: Rows | None = None
 
     @property
+    def meaning(self) -> OutputKind:
+        """What an answer is: logits of one class or of several labels, or a number."""
+        return outputs_of_task(self.task)
+
+    @property
     def measures(self) -> Measures:
         """How answers are measured."""
-        return MEASURES[self.task]
+        return MEASURES[self.meaning]
 
     def folds(self, truth: Truth) -> Folds:
         """Return folds of images: of every class about as many."""
-        if self.task == "classification":
+        if self.meaning == "softmax":
             return folds_of(truth.numpy(), self.groups)
         return folds_without_classes(np.arange(len(truth)) if self.groups is None else self.groups)
 
@@ -258,7 +264,7 @@ class NeighborsSetting(Config):
     def fit(self, seen: Seen, truth: Truth) -> tuple[NeighborsConfig, Neighbors]:
         """Keep the images."""
         labels = truth.float().reshape(len(truth), -1)
-        if self.task == "classification":
+        if outputs_of_task(self.task) == "softmax":
             labels = F.one_hot(truth, self.outputs).float()
         config = NeighborsConfig(neighbors=min(self.neighbors, len(truth)), examples=len(truth))
         head = Neighbors(config, seen.values.shape[1], self.outputs, self.task)
@@ -306,8 +312,9 @@ class RidgeSetting(Config):
 
     def fit(self, seen: Seen, truth: Truth) -> tuple[LinearConfig, nn.Module]:
         """Fit a linear map on images."""
-        std = spread_of(seen.values, self.task)
-        wanted = wanted_of(truth, self.task, self.outputs)
+        meaning = outputs_of_task(self.task)
+        std = spread_of(seen.values, meaning)
+        wanted = wanted_of(truth, meaning, self.outputs)
         [(weight, bias)] = ridges(seen.values.double() / std, wanted, (self.penalty,))
         return LinearConfig(), linear_head(self.slope * weight / std, self.slope * bias + self.shift)
 
@@ -435,15 +442,15 @@ def linear(name: str, sees: str, seen: Seen, truth: Truth, problem: Problem) -> 
     """Fit a linear map: ridge regression for numbers and several labels; for classes logistic regression, or
     where an image has many numbers ridge regression, which is as accurate within a point at a hundredth of
     the time."""
-    classes = problem.task == "classification"
+    classes = problem.meaning == "softmax"
     if classes and seen.values.shape[1] <= MOST_LOGISTIC:
         settings: list[Setting] = []
         for penalty in PENALTIES:
             settings.append(LogisticSetting(penalty=penalty, classes=problem.outputs))
         return best_setting(name, sees, settings, seen, truth, problem)
     began = time.perf_counter()
-    values = seen.values.double() / spread_of(seen.values, problem.task)
-    targets = wanted_of(truth, problem.task, problem.outputs)
+    values = seen.values.double() / spread_of(seen.values, problem.meaning)
+    targets = wanted_of(truth, problem.meaning, problem.outputs)
     answers = torch.zeros(len(RIDGES), len(truth), problem.outputs, dtype=torch.float64)
     for known, others in problem.folds(truth):
         for place, (weight, bias) in enumerate(ridges(values[known], targets[known], RIDGES)):
@@ -453,7 +460,7 @@ def linear(name: str, sees: str, seen: Seen, truth: Truth, problem: Problem) -> 
     if classes:  # of equally many right answers those that are nearer to the truth
         best = max(range(len(RIDGES)), key=lambda at: (problem.measures.of(answers[at], truth), -errors[at]))
     chosen, slope, shift = answers[best], 1.0, 0.0
-    if problem.task == "multilabel":
+    if problem.meaning == "sigmoid":
         slope, shift = as_probabilities(chosen, targets)
     if classes:
         slope = float(min(SLOPES, key=lambda each: problem.measures.loss(float(each) * chosen, truth)))
@@ -465,18 +472,18 @@ def linear(name: str, sees: str, seen: Seen, truth: Truth, problem: Problem) -> 
     return Fitted(method, head, (slope * chosen + shift).float())
 
 
-def spread_of(values: Values, task: str) -> Float[Tensor, " D"]:
+def spread_of(values: Values, meaning: OutputKind) -> Float[Tensor, " D"]:
     """Return what ridge regression divides numbers by: for classes the spread of each; one that hardly varies
     is not enlarged, as it may be any of other images."""
-    if task != "classification":
+    if meaning != "softmax":
         return torch.ones(values.shape[1])
     spread = values.double().std(dim=0, correction=0)
     return spread.clamp_min(max(LEAST_SPREAD * float(spread.mean()), 1e-6))
 
 
-def wanted_of(truth: Truth, task: str, outputs: int) -> Float[Tensor, "N outputs"]:
+def wanted_of(truth: Truth, meaning: OutputKind, outputs: int) -> Float[Tensor, "N outputs"]:
     """Return what ridge regression learns: numbers, shares of labels, or 1 for the class of an image."""
-    if task == "classification":
+    if meaning == "softmax":
         return F.one_hot(truth, outputs).double()
     return truth.double().reshape(len(truth), -1)
 
@@ -551,8 +558,8 @@ def methods_for(data: DataSummary, problem: Problem, counts: Rows) -> list[Suite
     shorter = min(data.height, data.width)
     gradients = "gradients" if shorter >= SMALLEST else "pixels"
     nearest = ("k nearest neighbors", "pixels" if shorter <= SMALL else gradients, nearest_neighbors)
-    if problem.task != "classification":
-        ridge = "linear" if problem.task == "multilabel" else "ridge"
+    if problem.meaning != "softmax":
+        ridge = "linear" if problem.meaning == "sigmoid" else "ridge"
         found = [(f"{ridge} on pixels", "thumbnail", linear), nearest]
         if shorter >= SMALLEST:
             found.insert(0, (f"{ridge} on HOG and color", "gradients", linear))
@@ -662,14 +669,31 @@ def baseline(
 def without_images(truth: Truth, problem: Problem, count: int) -> tuple[str, Outputs]:
     """Return the answer that is best without looking at an image, and what it is called: the most frequent
     class, the frequency of each label, the mean of the numbers."""
-    if problem.task == "regression":
-        return "mean of the training numbers", truth.float().mean().reshape(1, 1).expand(count, 1)
-    if problem.task == "multilabel":
-        shares = truth.double().mean(dim=0).clamp(1e-3, 1 - 1e-3)
-        return "label frequencies", shares.logit().float().expand(count, -1)
-    counts = torch.bincount(truth, minlength=problem.outputs).double()
-    shares = (counts + 1 / len(counts)) / (counts.sum() + 1)
-    return "majority class", shares.log().float().expand(count, -1)
+    name, answer = WITHOUT_IMAGES[problem.meaning]
+    return name, answer(truth, problem.outputs).float().reshape(1, -1).expand(count, -1)
+
+
+def shares_of_classes(truth: Truth, classes: int) -> Float[Tensor, " classes"]:
+    """Return how frequent each class is, as logits."""
+    counts = torch.bincount(truth, minlength=classes).double()
+    return ((counts + 1 / len(counts)) / (counts.sum() + 1)).log()
+
+
+def frequencies_of_labels(truth: Truth, labels: int) -> Float[Tensor, " labels"]:
+    """Return how frequent each label is, as logits."""
+    return truth.double().mean(dim=0).clamp(1e-3, 1 - 1e-3).logit()
+
+
+def mean_of_numbers(truth: Truth, outputs: int) -> Float[Tensor, ""]:
+    """Return the mean of numbers."""
+    return truth.float().mean()
+
+
+WITHOUT_IMAGES: dict[str, tuple[str, Callable[[Truth, int], Tensor]]] = {
+    "softmax": ("majority class", shares_of_classes),
+    "sigmoid": ("label frequencies", frequencies_of_labels),
+    "number": ("mean of the training numbers", mean_of_numbers),
+}
 
 
 def images_to_learn(parts: Sequence[ImageDataset], prepared: Preprocessing, most: int) -> Learned:
@@ -713,9 +737,9 @@ def fit_classical(
     learned = images_to_learn(parts, prepared, most)
     problem = problem._replace(groups=learned.groups)
     counts = np.zeros(1, int)
-    if problem.task == "classification":
+    if problem.meaning == "softmax":
         counts = np.bincount(learned.truth.numpy(), minlength=1)
-    mirrored &= problem.task == "classification"
+    mirrored &= problem.meaning == "softmax"
     too_many = mirrored and len(learned.truth) > MOST_MIRRORED
     mirrored &= not too_many
     values: dict[str, Seen] = {}

@@ -26,7 +26,7 @@ RESAMPLES = 1000  # of the bootstrap
 
 
 class Measures(NamedTuple):
-    """How the answers of a task are measured.
+    """How answers are measured.
 
     Attributes:
         score: its name, as in the evaluation of the task.
@@ -89,12 +89,12 @@ def squared_error(outputs: Outputs, truth: Truth) -> float:
     return float((outputs.double().flatten() - truth.double()).square().mean())
 
 
-MEASURES = {
-    "classification": Measures("accuracy", True, accuracy, accuracy_interval, cross_entropy),
-    "multilabel": Measures(
+MEASURES: dict[str, Measures] = {  # by what the outputs of a task are
+    "softmax": Measures("accuracy", True, accuracy, accuracy_interval, cross_entropy),
+    "sigmoid": Measures(
         "mean_average_precision", True, mean_precision, mean_precision_interval, binary_cross_entropy
     ),
-    "regression": Measures("r2", False, explained, explained_interval, squared_error),
+    "number": Measures("r2", False, explained, explained_interval, squared_error),
 }
 
 

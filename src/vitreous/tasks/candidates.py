@@ -294,7 +294,7 @@ class CandidateTable:
     def most_like(self, outputs: Outputs) -> Candidate | None:
         """Return the candidate without steps whose answers are most like others, to the images that have
         both."""
-        found, least, meaning = None, math.inf, outputs_of_task(self.problem.task)
+        found, least, meaning = None, math.inf, self.problem.meaning
         for each in self.candidates:
             known = answered(outputs) & answered(each.outputs)
             if each.learns or not known.any():
@@ -334,7 +334,7 @@ class CandidateTable:
         """Return whether a candidate is below another one by more than chance explains: two standard errors
         of the difference of their answers to the same images."""
         known = answered(other.outputs) & answered(to.outputs)
-        if self.problem.task != "classification":
+        if self.problem.meaning != "softmax":
             return other.trial.interval.high < to.trial.score
         truth = self.truth[known]
         right = [each.outputs[known].argmax(dim=1) == truth for each in (other, to)]
@@ -354,7 +354,8 @@ def has_validation(data: Splits) -> bool:
 
 def problem_of(config: RunConfig, data: Splits) -> Problem:
     """Return what is asked of images in a run."""
-    return Problem(config.task, 1 if config.task == "regression" else len(data.train.classes))
+    one_number = outputs_of_task(config.task) == "number"
+    return Problem(config.task, 1 if one_number else len(data.train.classes))
 
 
 # ---- Methods without steps
@@ -424,7 +425,7 @@ def add_frozen(
     begun, data = config.model_dump(mode="json"), table.data
     truth = data.train.targets.tensor(frozen.rows)
     kinds: list[tuple[str, Callable[..., Fitted]]] = [("linear", linear)]
-    if table.problem.task == "classification" and len(data.train.classes) <= 200:
+    if table.problem.meaning == "softmax" and len(data.train.classes) <= 200:
         kinds.append(("svm", support_vectors))
     kinds.append(("neighbors", nearest_neighbors))
     problem = table.problem._replace(groups=data.train.together(frozen.rows))
@@ -502,7 +503,7 @@ def add_means(table: CandidateTable) -> list[Trial]:
             if frozenset(part.name for part in parts) in known:
                 continue
             both = torch.stack([first.outputs, second.outputs])
-            added.append(table.add(parts, mean_answer(both, outputs_of_task(table.problem.task))))
+            added.append(table.add(parts, mean_answer(both, table.problem.meaning)))
     return added
 
 
@@ -574,7 +575,7 @@ def network_outputs(
     """Return what a trained network answers to images; NaN where they cannot be read."""
 
     def outputs(batch: Batch) -> torch.Tensor:
-        if task == "regression":
+        if outputs_of_task(task) == "number":
             return number_outputs(model, batch.images)
         return model(batch.images).float()
 
@@ -636,7 +637,7 @@ def assembled(
         num_classes=problem.outputs,
         members=tuple(members),
     )
-    labels = None if problem.task == "regression" else list(table.data.train.classes)
+    labels = None if problem.meaning == "number" else list(table.data.train.classes)
     model = Ensemble(ensemble_config, preprocessing=prepared, labels=labels, task=problem.task)
     with torch.no_grad():
         for own, head in zip(model.head.heads, heads, strict=True):
@@ -673,7 +674,7 @@ def encoder_with_head(encoder: Model, head: nn.Module, problem: Problem) -> Mode
     """Return an encoder whose head is a linear map that was fitted on its features."""
     model = deepcopy(encoder)
     model.task = problem.task
-    if problem.task == "regression":
+    if problem.meaning == "number":
         model.labels = None
     model.get_submodule("head").load_state_dict(head.state_dict())
     return model.eval()
