@@ -23,6 +23,8 @@ from vitreous.tasks.regression import (
 from vitreous.training.callbacks import score_of
 from vitreous.training.precision import computing, with_cast_weights
 
+pytestmark = pytest.mark.usefixtures("quick_figures")
+
 CPU = torch.device("cpu")
 
 SMALL = ("--set", "model.depth=1", "--set", "model.width=32", "--set", "model.heads=2", "--image-size", "32")
