@@ -38,7 +38,6 @@ LEFT_OUT = {
     "tests/training/test_faults.py": UNSEEN,
     "tests/training/test_processes.py": UNSEEN,
     "tests/training/test_recipes_learn.py": LONG,
-    "tests/training/test_resume.py": UNSEEN,
 }
 # They run whenever pages, templates or catalogs have changed.
 DOCUMENTS = ("tests/docs/test_site.py", "tests/docs/test_lessons.py")
