@@ -30,7 +30,8 @@ def names_of(command: str) -> list[str]:
     for word in command.split():
         found = found[word]
     named = [name for argument in found.assemble_argument_collection() for name in argument.names]
-    return [name for name in named if not name.startswith("--no-")]
+    # Negations, which the application refuses: it says so for all parameters, of which these do not know.
+    return [name for name in named if not name.startswith(("--no-", "--empty-"))]
 
 
 def listing() -> list[str]:
