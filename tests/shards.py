@@ -29,7 +29,6 @@ LESSONS = "takes 16 minutes; CI runs the lessons that a commit changes, and each
 LEFT_OUT = {
     "tests/addons/segmentation/test_commands.py": LONG,
     "tests/addons/studies/test_studies.py": LONG,
-    "tests/cli/test_compare.py": LONG,
     "tests/docs/test_lessons.py": LESSONS,
     "tests/docs/test_pages.py": LONG,
     "tests/test_benchmarks.py": LONG,
