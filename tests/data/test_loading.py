@@ -177,7 +177,7 @@ def test_more_than_1_percent_of_bad_files_stops_with_the_list(photos, in_memory)
     break_files(photos, 4)
     train = open_data(str(photos), DataConfig(test_fraction=0)).train
     with pytest.raises(
-        InputError, match=r"4 of 20 images cannot be read, more than 1%.*cat/3.jpg \(no image"
+        InputError, match=r"4 of 20 images cannot be read, more than 1%.*cat/3.jpg \(not an image"
     ):
         list(loader(train, in_memory=in_memory, workers=2).epoch(0))
 
