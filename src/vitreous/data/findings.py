@@ -53,8 +53,9 @@ class Finding:
         """What was seen, where, and what to do."""
         first = self.images[0] if self.images else ""
         named = first if isinstance(first, str) else ", ".join(first)
-        such = f" (such as {named})" if named else ""
-        return f"{self.problem}{such}: {self.fix}"
+        problem = self.problem
+        such = f" (such as {named})" if named and f"'{named}'" not in problem else ""
+        return f"{problem}{such}: {self.fix}"
 
     def to_json(self) -> dict[str, object]:
         names = ("kind", "severity", "problem", "fix", "found", "images")
