@@ -27,15 +27,13 @@ LONG = "trains for minutes, or runs many programs one after the other"
 UNSEEN = "no run of all its tests was seen green since they were last changed: measure it"
 LESSONS = "takes 16 minutes; CI runs the lessons that a commit changes, and each of them every night"
 LEFT_OUT = {
-    "tests/addons/segmentation/test_commands.py": LONG,
+    "tests/addons/segmentation/test_commands.py": "one test trains for 13 minutes",
     "tests/addons/studies/test_studies.py": LONG,
     "tests/docs/test_lessons.py": LESSONS,
     "tests/docs/test_pages.py": LONG,
     "tests/test_benchmarks.py": LONG,
     "tests/test_gpu_with_values.py": LONG,
     "tests/training/test_faults.py": UNSEEN,
-    "tests/training/test_processes.py": UNSEEN,
-    "tests/training/test_recipes_learn.py": LONG,
 }
 # They run whenever pages, templates or catalogs have changed.
 DOCUMENTS = ("tests/docs/test_site.py", "tests/docs/test_lessons.py")
