@@ -28,7 +28,6 @@ UNSEEN = "no run of all its tests was seen green since they were last changed: m
 LESSONS = "takes 16 minutes; CI runs the lessons that a commit changes, and each of them every night"
 LEFT_OUT = {
     "tests/addons/segmentation/test_commands.py": "one test trains for 13 minutes",
-    "tests/addons/studies/test_studies.py": LONG,
     "tests/docs/test_lessons.py": LESSONS,
     "tests/docs/test_pages.py": LONG,
     "tests/test_benchmarks.py": LONG,
