@@ -19,12 +19,14 @@ from PIL import Image
 from torch import nn
 
 import vitreous as vt
+from vitreous.addons.serving.models import ServedModel
 from vitreous.cli import run
 from vitreous.errors import InputError
 from vitreous.inspection import charts
 from vitreous.inspection.charts import STYLE, WIDE_FONTS, installed
+from vitreous.inspection.model_figures import attention_figure
 from vitreous.inspection.model_report import InspectionRequest, class_number, write_model_report
-from vitreous.inspection.page import Inspection
+from vitreous.inspection.page import Exhibit, Inspection, LeftOut
 from vitreous.languages import words as words_at
 from vitreous.models.bit import BiTConfig
 from vitreous.models.model import Model, build_model
@@ -201,6 +203,30 @@ def test_attention_that_is_almost_even_is_said_to_be(tmp_path: Path, scale: floa
                 parameter.mul_(scale)
     page = write_model_report(model, images(1), tmp_path, MADE).report.read_text(encoding="utf-8")
     assert ("almost uniform (its entropy is 100% of the largest possible)" in page) == even
+
+
+def test_maps_of_layers_that_never_learned_are_no_evidence(tmp_path: Path) -> None:
+    """A classifier of the features of `vitreous:photos` has Transformer layers as they were drawn."""
+    features = vt.load("vitreous:photos", image_size=64)
+    assert isinstance(features, vt.ViT)
+    vt.save(features, tmp_path / "stored")
+    (image, name), *_ = images(1)
+    found = vt.inspect(tmp_path / "stored", [image], out=tmp_path / "page", progress=False)
+    notice = "The Transformer layers of this model have not been trained"
+    assert notice in found.report.read_text("utf-8")
+    batch = features.preprocessing([image])
+    left = attention_figure(features, batch, [name])
+    assert isinstance(left, LeftOut)
+    assert "have not been trained" in left.reason
+    served = ServedModel(features, torch.device("cpu"), precision="fp32", most_pixels=10**6)
+    assert [each.name for each in served.endpoints] == ["embed"]
+
+    optimizer = torch.optim.SGD(features.parameters(), lr=1e-3)
+    features(batch).square().mean().backward()
+    optimizer.step()
+    assert isinstance(attention_figure(features, batch, [name]), Exhibit)
+    learned = vt.inspect(features, [image], out=tmp_path / "learned", progress=False)
+    assert notice not in learned.report.read_text("utf-8")
 
 
 @pytest.mark.slow

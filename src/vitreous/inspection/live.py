@@ -54,6 +54,11 @@ class LiveViT(ViT):
         with modes_restored(module), torch.no_grad():
             self.measure(module.eval(), images)
 
+    @property
+    def has_untrained_layers(self) -> bool:
+        """Not known."""
+        return False
+
     def measure(self, module: nn.Module, images: Float[Tensor, "2 C H W"]) -> None:
         """Find layers, tokens and what the head reads, by a forward pass."""
         with capture_attention(module, kind=nn.Module, reduce=lambda maps: maps.shape) as found:

@@ -115,6 +115,8 @@ def attention_figure(
         return left_out("attention", "no-network")
     if not isinstance(model, ViT):
         return left_out("attention", "no-attention")
+    if model.has_untrained_layers:
+        return left_out("attention", "untrained-layers")
     shown = [rgb(each) for each in model.preprocessing.denormalize(images)]
     seen = survey(model, images, patch=(0, 0), close=len(images))
     captions = with_predictions(names, model.labels or (), seen.lens)

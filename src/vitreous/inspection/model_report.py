@@ -241,7 +241,9 @@ def vit_exhibits(model: ViT, images: Sequence[tuple[ImageLike, str]], request: I
         parts.append(left_out("alignment.with-other", "no-tokens-to-compare", other=request.other_name))
     unsure = undecided(seen.lens)
     notice = ""
-    if 2 * sum(unsure) > len(unsure):
+    if model.has_untrained_layers:
+        notice = phrase("inspection.untrained-layers")
+    elif 2 * sum(unsure) > len(unsure):
         notice = phrase("inspection.undecided", number=sum(unsure), count=len(unsure))
     summary = {
         "answers": [{"image": name, "answer": each} for name, each in zip(names, answers, strict=False)],

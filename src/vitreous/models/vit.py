@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vitreous.errors import InputError
+from vitreous.layers.block import LayerScale
 from vitreous.layers.embedding import in_type_of, to_multiple
 from vitreous.layers.initialization import GoogleInit, fresh_weights
 from vitreous.models import parts
@@ -182,6 +183,18 @@ class ViT(nn.Module):
         if not self.changes_edge:
             return images
         return to_multiple(images, self.config.patch_size, pad=self.config.edge == "pad")
+
+    @property
+    def has_untrained_layers(self) -> bool:
+        """Whether its Transformer layers are as they were drawn, such as those behind a trained stem whose
+        features a classifier reads: what they attend to means nothing. Every LayerScale has its first value
+        then, which one step of a training changes; a model that has learned without LayerScale is stored with
+        ones."""
+        scales = [part for part in self.blocks.modules() if isinstance(part, LayerScale)]
+        return bool(scales) and all(
+            each.initial != 1 and bool((each.gamma == torch.full_like(each.gamma, each.initial)).all())
+            for each in scales
+        )
 
     @property
     def changes_edge(self) -> bool:

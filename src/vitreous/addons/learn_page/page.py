@@ -160,6 +160,7 @@ def write_learn_page(
         "version": __version__,
         "name": name,
         "trained": trained,
+        "untrainedLayers": shown_model.has_untrained_layers,
         "facts": dict(facts or {}),
         "site": SITE,
         "bundled": bundled,

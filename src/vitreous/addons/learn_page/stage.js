@@ -20,6 +20,7 @@ function drawStage(c) {
     says = [c.t(hybrid ? "stage_lead_stem" : "stage_lead"), w[recorded ? "stage_recorded" : "stage_live"]];
   if (DATA.alone) says.push(w.stage_alone);
   if (!DATA.trained) says.push(w.fresh);
+  else if (DATA.untrainedLayers) says.push(w.untrained_layers);
   byId("stage-lead").textContent = says.join(" ");
   const facts = w[`stage_${DATA.bundled}`] ? c.t(`stage_${DATA.bundled}`, DATA.facts) : "";
   byId("stage-facts").textContent = facts;

@@ -162,7 +162,7 @@ class ServedModel:
         """What this model can be asked; the first is the page's."""
         summary = "What the head receives of images: their features"
         offered = [Endpoint("embed", "features", summary, NoParameters, FeaturesAnswer, self.features)]
-        if isinstance(self.model, ViT):
+        if isinstance(self.model, ViT) and not self.model.has_untrained_layers:
             summary = "Where the model looks: rollout, attention of a layer, or evidence for a class"
             offered.append(
                 Endpoint(

@@ -38,7 +38,7 @@ def page_of(served: ServedModel, about: Mapping[str, object]) -> str:
         "classes": len(served.labels),
         "named": bool(model.labels),  # else the labels are numbers
     }
-    if isinstance(model, ViT):  # it has attention
+    if isinstance(model, ViT) and "attention" in offered:
         settings["readout"] = phrase(f"readouts.{model.config.pooling.kind}")
         settings["grid"] = model.config.grid
     return (
