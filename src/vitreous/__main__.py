@@ -16,7 +16,7 @@ def main() -> None:
     # a machine with a load of 13; asleep 2.3 s, and one alone 2.5 s. OpenMP reads it with PyTorch's import.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     gc.set_threshold(NEW_OBJECTS, *gc.get_threshold()[1:])
-    # As it ends, the interpreter would walk all objects again, for a third of the time of `predict`.
+    # As it ends, the interpreter would walk all objects again, for a quarter of the time of `predict`.
     atexit.register(gc.freeze)
     try:
         from vitreous.cli import main as run
