@@ -186,7 +186,7 @@ class ViT(nn.Module):
 
     @property
     def has_untrained_layers(self) -> bool:
-        """Whether its Transformer layers are as they were drawn, such as those behind a trained stem whose
+        """Whether its Transformer layers are as they were drawn, such as those after a trained stem whose
         features a classifier reads: what they attend to means nothing. Every LayerScale has its first value
         then, which one step of a training changes; a model that has learned without LayerScale is stored with
         ones."""
