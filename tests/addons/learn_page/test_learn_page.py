@@ -698,6 +698,44 @@ def test_a_tap_chooses_a_patch(browser: Any, page: Path) -> None:
             lines = tab.inner_html("#sight-lines")
 
 
+@pytest.mark.parametrize("kind", ["pointer", "space bar"])
+def test_what_is_pressed_while_the_page_is_drawn_again_is_clicked(
+    browser: Any, page: Path, kind: str
+) -> None:
+    """A press takes a tenth of a second; answers that form layer by layer, and a training, draw meanwhile."""
+    with Visit(browser, page, 1280, shown="") as tab:
+        tab.evaluate("() => setInterval(() => update({}), 20)")
+        tab.evaluate(
+            "() => addEventListener('click', (event) => {"
+            " event.stopImmediatePropagation(); event.preventDefault();"
+            " window.clicked = event.target.closest('[id]').id }, true)"
+        )
+        pressed = tab.locator(
+            "#stage button[id]:visible:enabled, #stage [type=checkbox]:visible, #sight-canvas"
+        )
+        names = pressed.evaluate_all("(all) => all.map((each) => each.id)")
+        if kind == "space bar":
+            names.remove("sight-canvas")
+        assert len(names) >= 8
+        lost = []
+        for name in names:
+            tab.evaluate("() => { window.clicked = null }")
+            x, y = tab.evaluate(
+                "(name) => { const one = document.getElementById(name); one.focus({ preventScroll: true });"
+                " one.scrollIntoView({ block: 'center', behavior: 'instant' });"
+                " const box = one.getBoundingClientRect();"
+                " return [box.left + box.width / 2, box.top + box.height / 2] }",
+                name,
+            )
+            if kind == "pointer":
+                tab.mouse.click(x, y, delay=100)
+            else:
+                tab.keyboard.press(" ", delay=100)
+            if tab.evaluate("() => window.clicked") != name:
+                lost.append(name)
+        assert lost == []
+
+
 def test_a_page_leads_to_the_site_and_pages_of_the_site_to_each_other(
     browser: Any, page: Path, tmp_path: Path
 ) -> None:

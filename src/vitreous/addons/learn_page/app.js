@@ -581,11 +581,30 @@ function update(changes) {
   Object.assign(state, changes);
   if (waiting) return;
   waiting = true;
+  drawSoon();
+}
+
+// Buttons are drawn again with the rest, and one that is replaced while it is pressed loses its click.
+function drawSoon() {
   requestAnimationFrame(() => {
+    if (pressed) return drawSoon();
     waiting = false;
     draw();
   });
 }
+
+// Whether the pointer, or the space bar, is down on what is clicked when it comes up. A finger that covers patches or
+// draws a digit sees what it does.
+let pressed = false;
+const CLICKED = "button, a, label.switch, canvas.pick:not(.covering)";
+const press = (event) => {
+  pressed = (event.type !== "keydown" || event.key === " ") && event.target.closest?.(CLICKED) != null;
+};
+const release = () => {
+  pressed = false;
+};
+for (const name of ["pointerdown", "keydown"]) addEventListener(name, press, true);
+for (const name of ["pointerup", "pointercancel", "keyup", "blur"]) addEventListener(name, release, true);
 
 // Change what is computed.
 function change(changes) {
@@ -734,7 +753,7 @@ function tokenThatCounts() {
   return given.indexOf(Math.max(...given));
 }
 
-// The answer forms before the reader's eyes, layer by layer, until he touches anything.
+// The answer forms before the reader's eyes, layer by layer, until anything is touched.
 function playLayers() {
   if (!DATA.bundled || still()) return;
   let depth = 0;
