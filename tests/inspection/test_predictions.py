@@ -45,9 +45,11 @@ class Made(ArrayImages):
         return super().held(index)
 
 
-def tiny() -> Any:
+def tiny(**fields: Any) -> Any:
     torch.manual_seed(0)
-    config = vt.ViTConfig(image_size=16, patch_size=4, width=16, depth=2, heads=2, mlp_dim=24, num_classes=3)
+    config = vt.ViTConfig(
+        image_size=16, patch_size=4, width=16, depth=2, heads=2, mlp_dim=24, num_classes=3, **fields
+    )
     model = build_model(config, preprocessing=vt.Preprocessing(size=(16, 16)), labels=CLASSES).eval()
     torch.nn.init.normal_(model.head.weight)
     return model
@@ -69,8 +71,10 @@ def evaluated(count: int, *, right: bool = False) -> Any:
     )
 
 
-def figure_of(count: int = 30, found: Any = None, **more: Any) -> tuple[Exhibit, dict[str, Any]]:
-    model, found = tiny(), found or evaluated(count)
+def figure_of(
+    count: int = 30, found: Any = None, model: vt.ViT | None = None, **more: Any
+) -> tuple[Exhibit, dict[str, Any]]:
+    model, found = model or tiny(), found or evaluated(count)
     figure = predictions_figure(
         {"run": found.answers()},
         found.names,
@@ -119,6 +123,18 @@ def test_what_is_not_finite_is_null() -> None:
     model = figure_of(found=diverged(30))[1]["models"][0]
     for values in (model["loss"], model["confidence"]):
         assert [i for i, value in enumerate(values) if value is None] == list(range(0, 30, 3))
+
+
+def test_layers_that_never_learned_have_no_attention_to_show() -> None:
+    model = tiny(layer_scale=1e-4)
+    figure, data = figure_of(model=model)
+    assert (data["attention"], data["grid"]) == ({}, None)
+    assert "last layer attends" not in figure.html
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if name.endswith("gamma"):
+                weight.add_(1e-4)
+    assert figure_of(model=model)[1]["attention"]
 
 
 def test_attention_of_the_images_with_the_largest_losses(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,8 @@ the convolution before it."""
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -76,9 +78,9 @@ def rows_of_network(stem: EfficientNetLiteStemConfig) -> list[Row]:
     return rows
 
 
-def new_weight(name: str, weight: Tensor) -> Row:
+def new_weight(name: str, drawn: Callable[[], dict[str, Tensor]]) -> Row:
     """Return a weight that no file has."""
-    return Row((name,), (), lambda: (weight,), lambda _: ())
+    return Row((name,), (), lambda: (drawn()[name],), lambda _: ())
 
 
 def read_efficientnet_lite(source: Source) -> Spec:
@@ -96,9 +98,15 @@ def read_efficientnet_lite(source: Source) -> Spec:
     if not isinstance(stem, EfficientNetLiteStemConfig):
         raise InputError(f"{source.where} holds an EfficientNet-Lite0: stem.kind cannot be {stem.kind}")
     rows = rows_of_network(stem)
-    with torch.device("cpu"):
-        fresh = stored(ViT(config))
-    rows += [new_weight(name, each) for name, each in fresh.items() if not name.startswith("stem.backbone.")]
+
+    @cache  # drawn where a weight is read, not where only the configuration is asked for
+    def drawn() -> dict[str, Tensor]:
+        with torch.device("cpu"):
+            return stored(ViT(config))
+
+    with torch.device("meta"):
+        names = list(stored(ViT(config)))
+    rows += [new_weight(name, drawn) for name in names if not name.startswith("stem.backbone.")]
     used = {name for row in rows for name in row.theirs}
     other = (
         r"_fc\.|_conv_head\.|_bn1\.|_blocks\.|.*\.num_batches_tracked$"  # of the classifier, unused blocks

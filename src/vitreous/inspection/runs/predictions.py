@@ -71,7 +71,8 @@ def predictions_figure(
         indices: their numbers in `images`.
         entry: of the exhibit in the catalog.
         workers: threads that decode.
-        attending: the model whose attention is shown on the images with the largest losses.
+        attending: the model whose attention is shown on the images with the largest losses, where its layers
+            have learned.
         matrix: whether it has the confusion matrix, where the rest of the page has none.
         values: that the words of the exhibit need besides.
     """
@@ -82,6 +83,7 @@ def predictions_figure(
     sprite = make_sprite(some, preprocessing, workers)
     place = {row: number for number, row in enumerate(shown.tolist())}
     attended = [place[row] for row in order[:MOST_IMAGES].tolist()]
+    vit = attending if isinstance(attending, ViT) and not attending.has_untrained_layers else None
     data = {
         "classes": list(first.classes),
         "names": [names[row] for row in shown],
@@ -92,8 +94,8 @@ def predictions_figure(
         "columns": COLUMNS,
         "perSheet": COLUMNS * ROWS,
         "sheets": sprite.sheets,
-        "attention": dict(attention_maps(attending, some, attended)) if isinstance(attending, ViT) else {},
-        "grid": attending.config.grid if isinstance(attending, ViT) else None,
+        "attention": dict(attention_maps(vit, some, attended)) if vit else {},
+        "grid": vit.config.grid if vit else None,
         "heat": base64.b64encode(inferno().tobytes()).decode(),
         "matrix": matrix,
         "lossName": phrase(f"scores.{first.loss_name}"),
