@@ -32,7 +32,7 @@ from vitreous.training.callbacks import Callback, Display, Row
 from vitreous.training.clock import Clock
 from vitreous.training.config import length_of
 from vitreous.training.distributed import process_group
-from vitreous.training.memory import free_bytes
+from vitreous.training.memory import free_bytes, keep_freed_memory
 from vitreous.training.place import Place
 from vitreous.training.precision import pick_device
 from vitreous.training.trainer import Interrupted
@@ -217,6 +217,8 @@ def train_in_processes(
     """
     require_packages("matplotlib", "sklearn", "tensorboard", extra="train", what="training")
     with speaking(language), own_warnings(), process_group(pick_device(device), waiting) as (world, here):
+        if here.type == "cpu":
+            keep_freed_memory()  # candidates are compared and features computed before the first step
         with resources(lambda: "nothing was begun"):
             place = Place(here, world)
             plan = start(place)

@@ -21,7 +21,6 @@ from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.config import TrainingConfig
 from vitreous.training.distributed import ALONE, BadFileSync, World
 from vitreous.training.learner import Learner
-from vitreous.training.memory import keep_freed_memory
 from vitreous.training.step import TrainStep
 from vitreous.training.threads import Threads
 
@@ -111,8 +110,6 @@ class Trainer:
             InputError: a checkpoint cannot be saved, or too many images cannot be read.
         """
         learner = self.learner
-        if learner.device.type == "cpu":
-            keep_freed_memory()
         with self.signals(), self.threads:
             try:
                 self.call("on_train_begin")
