@@ -131,7 +131,7 @@ def fresh_weights(model: nn.Module, seed: int) -> Iterator[None]:
         yield
     if device.type != "meta":
         # As `to_empty`, whose torch.empty_like of a tensor without memory imports SymPy: 0.4 s of a command.
-        model._apply(lambda each: torch.empty(each.shape, dtype=each.dtype, device=device))
+        model._apply(lambda each: torch.empty(each.shape, dtype=each.dtype, device=device))  # type: ignore[no-untyped-call]
         init_weights(model, torch_generator(seed, "weights"))
 
 
