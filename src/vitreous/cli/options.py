@@ -121,7 +121,6 @@ MODEL_HELP = (
 )
 Model = Annotated[str, Parameter(help=MODEL_HELP)]
 EXPORTED = ", or an exported model such as an .onnx or .pt2 file"
-AnyModel = Annotated[str, Parameter(help=MODEL_HELP + EXPORTED)]
 FeatureModel = Annotated[
     str, Parameter(help=f"vitreous:best (the best pre-trained encoder at hand), {MODEL_HELP}{EXPORTED}")
 ]

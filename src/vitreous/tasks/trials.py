@@ -279,8 +279,8 @@ def compare(trials: Trials) -> tuple[TrainingMethod, tuple[str, ...]]:
             trials.add_photos(name)
             trainings.insert(0, trials.tuned_photos(name))
             continue
-        linear: Tree = {"training": {"head": {"kind": "linear"}}} if task.name == "classification" else {}
-        tuned = TrainingMethod(f"fine-tuned {name}", "tuned", name, linear)
+        first_head = trials.first_head
+        tuned = TrainingMethod(f"fine-tuned {name}", "tuned", name, {"training": first_head})
         begun = task.plan(data, settings, init=tuned.init, base=tuned.settings)
         try:
             trials.add_heads(name, begun.config)
@@ -288,7 +288,7 @@ def compare(trials: Trials) -> tuple[TrainingMethod, tuple[str, ...]]:
             tell(said("{name} is not used: {reason}", name=name, reason=error))
             continue
         if weights_of(described_checkpoint(name)[0]) >= SMALL_ENCODER:  # which may forget what it knows
-            both: dict[str, Any] = {"training": {**linear.get("training", {}), **LORA}}
+            both: dict[str, Any] = {"training": {**first_head, **LORA}}
             trainings.insert(0, TrainingMethod(f"LoRA of {name}", "lora", name, both))
         trainings.insert(0, tuned)
 
@@ -410,6 +410,11 @@ class Trials:
             self.tell(row.sentence())
         self.keep_best()
 
+    @property
+    def first_head(self) -> Tree:
+        """How the head of an encoder that is fine-tuned begins: as a regression where `RunConfig` has it."""
+        return {"head": {"kind": "linear"}} if self.task.name == "classification" else {}
+
     def most_described(self) -> int:
         """Return how many images classical methods learn from: as many as the time allows."""
         if self.minutes is None:
@@ -462,10 +467,7 @@ class Trials:
 
     def tuned_photos(self, name: str) -> TrainingMethod:
         """Return the training of its Transformer layers, which leaves the stem as it is."""
-        settings: dict[str, Any] = {"freeze": ["stem"]}
-        if self.task.name == "classification":
-            settings["head"] = {"kind": "linear"}
-        base = {"training": settings, "model": {"image_size": 128}}
+        base = {"training": {"freeze": ["stem"], **self.first_head}, "model": {"image_size": 128}}
         return TrainingMethod(f"fine-tuned {name}", "tuned", name, base)
 
     def train_briefly(self, training: TrainingMethod, data: Splits) -> None:
