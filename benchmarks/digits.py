@@ -28,7 +28,7 @@ from vitreous.models.model import Model
 from vitreous.tasks import task_named
 from vitreous.tasks.fit import fit
 from vitreous.tasks.training_run import plan_of_run
-from vitreous.training.run import Run
+from vitreous.training.run import RunDirectory
 
 OVERLAP = 360 / 1437  # held-out images for each one that is learned from
 
@@ -38,7 +38,7 @@ def one_split(seed: int, settings: dict[str, Any]) -> dict[str, Any]:
     planned = task_named("classification").plan("digits", {**settings, "data": {"split": {"seed": seed}}})
     assert planned.data.test is not None
     with tempfile.TemporaryDirectory() as folder:
-        run = Run.create(Path(folder) / "run", planned.config)
+        run = RunDirectory.create(Path(folder) / "run", planned.config)
         processor = time.process_time()
         trained = fit(plan_of_run(run, planned.data))
         processor = time.process_time() - processor

@@ -32,7 +32,7 @@ from vitreous.tasks.task import Plan
 from vitreous.tasks.training_run import plan_of_run
 from vitreous.training.learner import Learner
 from vitreous.training.place import Place
-from vitreous.training.run import Run
+from vitreous.training.run import RunDirectory
 from vitreous.training.step import LossOf
 from vitreous.training.trainer import Trainer
 
@@ -85,7 +85,7 @@ def numbers(evaluation: SegmentationEvaluation, model: nn.Module, **more: Any) -
 
 
 def train_ours(planned: Plan[Any, Any], path: Path) -> dict[str, Any]:
-    run = Run.create(path, planned.config)
+    run = RunDirectory.create(path, planned.config)
     begun = time.process_time()
     model = fit(plan_of_run(run, planned.data)).model
     assert isinstance(model, Segmenter)
@@ -100,7 +100,7 @@ def train_unet(
     planned: Plan[Any, Any], path: Path, *, seconds: float, width: int, lr: float
 ) -> dict[str, Any]:
     torch.manual_seed(planned.config.seed)
-    run = Run(path, planned.config)  # names the data and the batches; nothing is written
+    run = RunDirectory(path, planned.config)  # names the data and the batches; nothing is written
     model = UNet(len(CLASSES), width, planned.config.prepared)
     training = planned.config.training.model_copy(update={"peak_lr": lr, "ema": None})
     objective = segmentation(training)

@@ -46,7 +46,7 @@ from vitreous.tasks.recipe_choice import choose_fine_tuning, choose_recipe
 from vitreous.tasks.training_run import plan_of_run
 from vitreous.training.initial_model import checkpoint, fitted_to_checkpoint
 from vitreous.training.place import Place
-from vitreous.training.run import Run
+from vitreous.training.run import RunDirectory
 from vitreous.training.settings import configure
 from vitreous.training.trainer import Trainer
 
@@ -66,10 +66,14 @@ def few_labels(splits: Splits, count: int, seed: int) -> Splits:
     return splits._replace(train=train, summary=summarize(train)[0])
 
 
-def finished(path: Path, config: Callable[[], Any], splits: Splits, device: torch.device) -> Run[Any]:
+def finished(
+    path: Path, config: Callable[[], Any], splits: Splits, device: torch.device
+) -> RunDirectory[Any]:
     """The run at `path`, which is trained unless it has been."""
-    run = Run.open(path, task_named(config().task).config) if (path / "config.toml").exists() else None
-    run = run or Run.create(path, config())
+    run = (
+        RunDirectory.open(path, task_named(config().task).config) if (path / "config.toml").exists() else None
+    )
+    run = run or RunDirectory.create(path, config())
     if not (path / "model" / "config.json").exists():
         clock = clock_of(device)
         started = clock()
@@ -145,7 +149,7 @@ def is_result(key: str) -> bool:
     return key != "data" and "seconds" not in key
 
 
-def row(way: str, run: Run[Any], few: Splits, device: torch.device) -> dict[str, Any]:
+def row(way: str, run: RunDirectory[Any], few: Splits, device: torch.device) -> dict[str, Any]:
     assert few.test is not None
     model = run.model().to(device)
     return {
@@ -156,7 +160,7 @@ def row(way: str, run: Run[Any], few: Splits, device: torch.device) -> dict[str,
     }
 
 
-def measured(run: Run[Any], name: str) -> float:
+def measured(run: RunDirectory[Any], name: str) -> float:
     """The last value of a column of the run's metrics."""
     return next(float(each[name]) for each in reversed(run.metrics()) if name in each)
 

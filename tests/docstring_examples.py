@@ -16,7 +16,7 @@ from vitreous.addons.text.config import CaptionerConfig, DecoderConfig
 from vitreous.addons.text.tokenizer import Tokenizer
 from vitreous.checkpoints.native_writing import save_native
 from vitreous.training.config import RunConfig, TrainingConfig
-from vitreous.training.run import Run
+from vitreous.training.run import RunDirectory
 
 CLASSES = ("apples", "pears")
 SLOW = {"Run", "export", "optimize", "pretrain", "train", "train_translator"}
@@ -55,7 +55,7 @@ def write_run(path: Path, seed: int) -> None:
     torch.nn.init.normal_(model.head.weight)  # type: ignore[arg-type]
     training = TrainingConfig(batch_size=8)
     settings = RunConfig(source="photos", model=config, preprocessing=preprocessing, training=training)
-    Run.create(path, settings).save_model(model)
+    RunDirectory.create(path, settings).save_model(model)
 
 
 def write_text_models(folder: Path) -> None:

@@ -40,13 +40,13 @@ def write_run(path: Path, seed: int = 0, depth: int = 2) -> None:
     from vitreous.models.preprocessing import Preprocessing
     from vitreous.models.vit import ViT
     from vitreous.training.config import RunConfig
-    from vitreous.training.run import Run
+    from vitreous.training.run import RunDirectory
 
     config = ViTConfig(
         image_size=8, channels=1, patch_size=4, width=8, depth=depth, heads=2, mlp_dim=16, num_classes=10
     )
     preprocessing = Preprocessing(size=(8, 8), channels=1, mean=(0.3,), std=(0.4,))
-    run = Run.create(path, RunConfig(source="digits", model=config, preprocessing=preprocessing))
+    run = RunDirectory.create(path, RunConfig(source="digits", model=config, preprocessing=preprocessing))
     torch.manual_seed(seed)
     model = ViT(config, preprocessing=preprocessing, labels=[str(digit) for digit in range(10)])
     torch.nn.init.normal_(model.head.weight)  # type: ignore[arg-type]

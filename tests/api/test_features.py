@@ -121,10 +121,10 @@ def test_a_data_frame(model: ViT, pixels: NDArray[np.uint8]) -> None:
 
 def test_probe_takes_the_data_of_a_run(tmp_path: Path, model: ViT, photos: Path) -> None:
     from vitreous.training.config import RunConfig
-    from vitreous.training.run import Run
+    from vitreous.training.run import RunDirectory
 
     config = RunConfig(source=str(photos), model=model.config, preprocessing=model.preprocessing)
-    made = Run.create(tmp_path / "run", config)
+    made = RunDirectory.create(tmp_path / "run", config)
     made.save_model(model)
     assert vt.probe(made.path, shots=[1], progress=False).data == str(photos)
 
@@ -134,10 +134,10 @@ def test_probe_takes_the_data_of_a_run(tmp_path: Path, model: ViT, photos: Path)
 def test_a_run_without_classes_of_images_is_not_probed_on_its_own_data(tmp_path: Path, task: str) -> None:
     """The folders images/ and masks/ are not two classes."""
     from vitreous.tasks import task_named
-    from vitreous.training.run import Run
+    from vitreous.training.run import RunDirectory
 
     config = task_named(task).config(source=str(tmp_path))
-    made = Run.create(tmp_path / "run", config)
+    made = RunDirectory.create(tmp_path / "run", config)
     model = build_model(config.model, preprocessing=config.prepared)
     model.task = task
     made.save_model(model)
@@ -147,13 +147,13 @@ def test_a_run_without_classes_of_images_is_not_probed_on_its_own_data(tmp_path:
 
 def test_int8_of_a_pre_trained_encoder_is_calibrated_on_its_own_data(tmp_path: Path, photos: Path) -> None:
     from vitreous.tasks.pretraining.rules import MAERunConfig
-    from vitreous.training.run import Run
+    from vitreous.training.run import RunDirectory
 
     fields = {"width": 16, "depth": 1, "heads": 2, "mlp_dim": 16, "image_size": 16, "num_classes": None}
     model = build_model(ViTConfig(**fields))
     model.task = "mae"
     shown = {"model": model.config, "preprocessing": model.preprocessing}
-    made = Run.create(tmp_path / "run", MAERunConfig(source=str(photos), **shown))
+    made = RunDirectory.create(tmp_path / "run", MAERunConfig(source=str(photos), **shown))
     made.save_model(model)
     with pytest.raises(vt.InputError, match="trained without a validation set"):
         vt.export(made.path, tmp_path / "encoder.onnx", precision="int8", progress=False)

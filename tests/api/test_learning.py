@@ -22,7 +22,7 @@ from vitreous.cli import run as command
 from vitreous.training.callbacks import Callback
 from vitreous.training.config import RunConfig
 from vitreous.training.precision import numerics
-from vitreous.training.run import Run as TrainedRun
+from vitreous.training.run import RunDirectory
 from vitreous.training.trainer import Interrupted
 
 pytestmark = pytest.mark.usefixtures("quick_figures")
@@ -226,7 +226,7 @@ def test_no_option_is_ignored(function: Callable[[], object], words: str, tmp_pa
 
 
 def test_a_run_is_not_resumed_with_options_that_it_ignores(tmp_path: Path) -> None:
-    run = vt.Run(TrainedRun.create(tmp_path / "run", RunConfig()).path)
+    run = vt.Run(RunDirectory.create(tmp_path / "run", RunConfig()).path)
     for options, words in (
         ({"epoch": 90}, "no option 'epoch'"),
         ({"beams": 2}, "no option 'beams'"),

@@ -9,7 +9,7 @@ from PIL import Image
 
 from vitreous.errors import InputError
 from vitreous.training.config import RunConfig
-from vitreous.training.run import Run
+from vitreous.training.run import RunDirectory
 
 OPTIONS = Path(__file__).with_name("options.txt")
 WRITING = r"--(out|report|draw|quarantine|figure|save)$|(OUT|DESTINATION|TARGET)$"
@@ -117,11 +117,11 @@ def test_what_another_process_writes_meanwhile_stays(line, command, workplace, t
 def test_of_two_trainings_one_makes_the_run(tmp_path, monkeypatch):
     """Both have seen that nothing is there."""
     config = RunConfig(source="digits")
-    Run.create(tmp_path / "run", config)
+    RunDirectory.create(tmp_path / "run", config)
     before = contents(tmp_path)
     monkeypatch.setattr("vitreous.training.run.check_free", lambda *_: None)
     with pytest.raises(InputError, match="another process has written"):
-        Run.create(tmp_path / "run", config)
+        RunDirectory.create(tmp_path / "run", config)
     assert contents(tmp_path) == before
 
 

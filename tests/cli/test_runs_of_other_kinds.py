@@ -12,7 +12,7 @@ import pytest
 import vitreous as vt
 from vitreous.models.vit import ViT
 from vitreous.tasks.pretraining.rules import MAERunConfig
-from vitreous.training.run import Run
+from vitreous.training.run import RunDirectory
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -20,9 +20,9 @@ Call = Callable[..., tuple[int, str, str]]
 @pytest.fixture(scope="module", autouse=True)
 def _runs(workplace: Path) -> None:
     """runs/pre: a pre-training run. runs/stopped: one that has a saved state and no model."""
-    mine = Run.open(workplace / "runs" / "mine").config
+    mine = RunDirectory.open(workplace / "runs" / "mine").config
     encoder = mine.model.model_copy(update={"num_classes": None})
-    run = Run.create(
+    run = RunDirectory.create(
         workplace / "runs" / "pre",
         MAERunConfig(source="digits", model=encoder, preprocessing=mine.prepared),
     )

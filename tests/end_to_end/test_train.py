@@ -19,7 +19,7 @@ from PIL import Image
 
 from vitreous.cli import run as command
 from vitreous.results import percent
-from vitreous.training.run import Run
+from vitreous.training.run import RunDirectory
 
 pytestmark = pytest.mark.usefixtures("quick_figures")
 
@@ -84,7 +84,7 @@ def test_digits_in_a_run_directory(tmp_path: Path, capsys: pytest.CaptureFixture
         *("report.html", "learn.html", "README.md", "findings.json"),
     }
     assert any(path.name.startswith("events.out.tfevents") for path in out.iterdir())
-    assert [row["epoch"] for row in Run.open(out).metrics()] == [1.0, 2.0]
+    assert [row["epoch"] for row in RunDirectory.open(out).metrics()] == [1.0, 2.0]
     assert percent(result["test_accuracy"]) in (out / "README.md").read_text()
 
 
@@ -97,7 +97,7 @@ def test_config_toml_runs_again_and_gives_the_same_weights(
     assert tomllib.loads((first / "config.toml").read_text()) == tomllib.loads(
         (second / "config.toml").read_text()
     )
-    mine, again = Run.open(first).model(), Run.open(second).model()
+    mine, again = RunDirectory.open(first).model(), RunDirectory.open(second).model()
     for name, tensor in mine.state_dict().items():
         assert torch.equal(tensor, again.state_dict()[name]), name
 
@@ -109,7 +109,7 @@ def test_images_of_ones_own(photos: Path, tmp_path: Path, capsys: pytest.Capture
     assert result["classes"] == ["apple", "pear"]
     assert [Path(each["path"]).name for each in result["bad_files"]] == ["torn.jpg"]
     assert "torn.jpg" in (out / "bad_files.txt").read_text()
-    config = Run.open(out).config
+    config = RunDirectory.open(out).config
     assert config.source == str(photos.resolve())
     assert config.prepared.size == (24, 24)
 
@@ -139,7 +139,10 @@ def test_fine_tuning_keeps_the_encoder_and_replaces_the_head(
         "8",
     ]
     call(capsys, "train", photos, "--init", base, "--out", tuned, *frozen)
-    before, after = Run.open(base).model().state_dict(), Run.open(tuned).model().state_dict()
+    before, after = (
+        RunDirectory.open(base).model().state_dict(),
+        RunDirectory.open(tuned).model().state_dict(),
+    )
     assert after["head.weight"].shape == (2, 32)
     assert all(torch.equal(before[name], after[name]) for name in before if not name.startswith("head"))
     assert after["head.weight"].abs().max() > 0
@@ -162,9 +165,9 @@ def test_fine_tuning_at_a_higher_resolution(
         "--set",
         "training.length=1 steps",
     )
-    model = Run.open(tuned).model()
+    model = RunDirectory.open(tuned).model()
     assert model.config.image_size == model.preprocessing.size == (16, 16)
-    assert Run.open(tuned).config.init == str(base)
+    assert RunDirectory.open(tuned).config.init == str(base)
 
 
 @pytest.mark.slow
@@ -193,11 +196,11 @@ def test_an_interrupted_run_goes_on_to_the_same_weights(
     assert not (stopped / "report.html").exists()
     result = call(capsys, "train", "--resume", stopped)
     assert result["run"] == str(stopped)
-    mine, again = Run.open(whole).model(), Run.open(stopped).model()
+    mine, again = RunDirectory.open(whole).model(), RunDirectory.open(stopped).model()
     for name, tensor in mine.state_dict().items():
         assert torch.equal(tensor, again.state_dict()[name]), name
-    steps = [row["step"] for row in Run.open(stopped).metrics()]
-    assert steps == [row["step"] for row in Run.open(whole).metrics()]
+    steps = [row["step"] for row in RunDirectory.open(stopped).metrics()]
+    assert steps == [row["step"] for row in RunDirectory.open(whole).metrics()]
 
 
 def test_a_loss_that_is_not_finite_is_one_sentence_and_keeps_a_model(
@@ -209,7 +212,9 @@ def test_a_loss_that_is_not_finite_is_one_sentence_and_keeps_a_model(
     said = capsys.readouterr().err
     assert "not finite since step 1" in said
     assert "Traceback" not in said
-    assert all(torch.isfinite(tensor).all() for tensor in Run.open(out).model().state_dict().values())
+    assert all(
+        torch.isfinite(tensor).all() for tensor in RunDirectory.open(out).model().state_dict().values()
+    )
 
 
 def test_resume_takes_no_other_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -236,7 +241,9 @@ def test_a_failed_start_leaves_its_place_to_the_corrected_command(
 
 def test_a_run_that_goes_on_is_never_removed(base: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    Run.create(out, Run.open(base).config.model_copy(update={"init": str(tmp_path / "gone")}))
+    RunDirectory.create(
+        out, RunDirectory.open(base).config.model_copy(update={"init": str(tmp_path / "gone")})
+    )
     assert command(["train", "--resume", str(out)]) == 2
     assert (out / "config.toml").exists()
 

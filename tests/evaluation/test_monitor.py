@@ -15,7 +15,7 @@ from vitreous.tasks import task_named
 from vitreous.tasks.fit import fit
 from vitreous.tasks.training_run import plan_of_run
 from vitreous.training.config import EvaluationConfig, RunConfig
-from vitreous.training.run import Run
+from vitreous.training.run import RunDirectory
 
 
 def config_for(model: ViT, **evaluation: object) -> RunConfig:
@@ -62,7 +62,7 @@ def test_fewshot_accuracy_is_measured_during_pretraining(objective: str, tmp_pat
         "evaluation": {"fewshot": True},
     }
     planned = task_named(objective).plan("digits", settings)
-    run = Run.create(tmp_path / "run", planned.config)
+    run = RunDirectory.create(tmp_path / "run", planned.config)
     fit(plan_of_run(run, planned.data))
     row = run.metrics()[-1]
     assert {"validation_loss", "validation_fewshot_1", "validation_fewshot_10"} <= row.keys()

@@ -32,7 +32,7 @@ from vitreous.training.config import MachineConfig
 from vitreous.training.distributed import World
 from vitreous.training.learner import scaled_lr
 from vitreous.training.place import ON_CPU
-from vitreous.training.run import Run
+from vitreous.training.run import RunDirectory
 from vitreous.training.trainer import NotFinite, Trainer
 
 PHOTOS = "vitreous:photos"
@@ -50,13 +50,13 @@ TINY = {
 DINO = {"pretraining": {"dino": {"prototypes": 16, "views": {"small_count": 1}}}}
 
 
-def tiny_run(path: Path, objective: str = "mae") -> tuple[Run, Splits]:
+def tiny_run(path: Path, objective: str = "mae") -> tuple[RunDirectory, Splits]:
     own = DINO if objective == "dino" else {}
     if objective == "distillation":
         save_native(vt.create("ViT-Ti/8", image_size=16, width=24, depth=1, heads=2), path.parent / "teacher")
         own = {"pretraining": {"distillation": {"teacher": str(path.parent / "teacher")}}}
     planned = task_named(objective).plan("digits", {**TINY, **own})
-    return Run.create(path, planned.config), planned.data
+    return RunDirectory.create(path, planned.config), planned.data
 
 
 @pytest.mark.slow
@@ -155,7 +155,7 @@ def test_activations_computed_again_change_nothing(tmp_path, objective):
         planned = task_named(objective).plan(
             "digits", {**TINY, **(DINO if objective == "dino" else {}), "training": training}
         )
-        run = Run.create(tmp_path / str(again), planned.config)
+        run = RunDirectory.create(tmp_path / str(again), planned.config)
         results.append(fit(plan_of_run(run, planned.data)).model.encoder.state_dict())
     assert all(torch.equal(results[0][name], results[1][name]) for name in results[0])
 
@@ -335,7 +335,7 @@ def test_a_loss_that_is_not_finite_keeps_the_last_good_weights(tmp_path):
         "preprocessing": {"std": [1e-300]},
         "training": {"length": "99 steps", "batch_size": 32},
     }
-    run = Run.create(tmp_path / "run", task_named("mae").plan("digits", settings).config)
+    run = RunDirectory.create(tmp_path / "run", task_named("mae").plan("digits", settings).config)
     splits = open_data("digits", DataConfig())
     with (
         pytest.warns(UserWarning, match="not finite"),

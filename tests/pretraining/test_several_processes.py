@@ -12,7 +12,7 @@ from vitreous.tasks import task_named
 from vitreous.tasks.fit import fit
 from vitreous.tasks.pretraining.task import open_unlabeled
 from vitreous.tasks.training_run import open_run, plan_of_run
-from vitreous.training.run import Run
+from vitreous.training.run import RunDirectory
 
 DRIVER = """
 import sys
@@ -25,7 +25,7 @@ from vitreous.tasks.fit import fit
 from vitreous.tasks.training_run import open_run, plan_of_run
 from vitreous.training.place import Place
 from vitreous.training.distributed import process_group
-from vitreous.training.run import Run
+from vitreous.training.run import RunDirectory
 
 splits = open_unlabeled("digits", DataConfig())
 with process_group(torch.device("cpu")) as (world, device):
@@ -59,7 +59,7 @@ def settings(machine, **training):
 @pytest.mark.slow
 def test_parameters_without_a_gradient_keep_nobody_waiting(tmp_path):
     runs = {
-        (objective, shard): Run.create(
+        (objective, shard): RunDirectory.create(
             tmp_path / f"{objective}-{shard}",
             task_named(objective)
             .plan("digits", settings(machine={"shard": shard}, ema={"decay": 0.5}))
@@ -71,7 +71,7 @@ def test_parameters_without_a_gradient_keep_nobody_waiting(tmp_path):
     launch(tmp_path, *runs.values())
     splits = open_unlabeled("digits", DataConfig())
     for (objective, shard), run in runs.items():
-        alone = Run.create(tmp_path / f"{objective}-{shard}-1", run.config)
+        alone = RunDirectory.create(tmp_path / f"{objective}-{shard}-1", run.config)
         fit(plan_of_run(alone, splits))
         rows, expected = run.metrics(), alone.metrics()
         assert [row["step"] for row in rows] == [row["step"] for row in expected]
@@ -91,7 +91,7 @@ def test_dinos_teacher_goes_on_in_shards_and_without(tmp_path):
         config = (
             task_named("dino").plan("digits", settings(machine={"shard": shard}, length="4 steps")).config
         )
-        runs.append(Run.create(tmp_path / f"{shard}", config))
+        runs.append(RunDirectory.create(tmp_path / f"{shard}", config))
     launch(tmp_path, *runs)
     for run in runs:
         toml = run.path / "config.toml"

@@ -13,7 +13,7 @@ from vitreous.errors import InputError
 from vitreous.models.stored import BadImage
 from vitreous.training.config import RunConfig
 from vitreous.training.distributed import BadFileSync, World
-from vitreous.training.run import Run
+from vitreous.training.run import RunDirectory
 from vitreous.training.settings import configure
 
 # Each process says which images it could not read itself, before it hears of the others'.
@@ -31,7 +31,7 @@ from vitreous.tasks.fit import fit
 from vitreous.tasks.training_run import plan_of_run
 from vitreous.training.place import Place
 from vitreous.training.distributed import process_group
-from vitreous.training.run import Run
+from vitreous.training.run import RunDirectory
 
 exchange = BadFileSync.exchange
 
@@ -43,7 +43,7 @@ BadFileSync.exchange = told
 with process_group(torch.device("cpu")) as (world, device):
     for argument in sys.argv[1:]:
         path = Path(argument)
-        run = Run.open(path)
+        run = RunDirectory.open(path)
         try:
             fit(plan_of_run(run, open_data(run.config.source, run.config.data)), Place(device, world))
         except InputError as error:
@@ -80,7 +80,10 @@ def test_the_list_has_those_of_every_process_and_all_of_them_count(tiny: RunConf
         )
         for torn in (4, 6)
     )
-    complete, stopped = Run.create(tmp_path / "few", few), Run.create(tmp_path / "many", many)
+    complete, stopped = (
+        RunDirectory.create(tmp_path / "few", few),
+        RunDirectory.create(tmp_path / "many", many),
+    )
     script = tmp_path / "driver.py"
     script.write_text(DRIVER)
     run_group(script, complete.path, stopped.path)

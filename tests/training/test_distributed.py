@@ -38,7 +38,7 @@ from vitreous.training.callbacks import read_metrics
 from vitreous.training.config import RunConfig
 from vitreous.training.distributed import ALONE, World, process_group
 from vitreous.training.place import Place
-from vitreous.training.run import Run
+from vitreous.training.run import RunDirectory
 from vitreous.training.settings import configure
 
 DRIVER = """
@@ -53,13 +53,13 @@ from vitreous.tasks.training_run import plan_of_run
 from vitreous.training.config import RunConfig
 from vitreous.training.place import Place
 from vitreous.training.distributed import process_group
-from vitreous.training.run import Run
+from vitreous.training.run import RunDirectory
 
 config = RunConfig.model_validate_json(Path(sys.argv[1]).read_text())
 splits = open_data("digits", DataConfig(test_fraction=0.85))
 with process_group(torch.device("cpu")) as (world, device):
     path = Path(sys.argv[2])
-    run = Run.open(path) if "resume" in sys.argv else Run.shared(path, config, world)
+    run = RunDirectory.open(path) if "resume" in sys.argv else RunDirectory.shared(path, config, world)
     fit(plan_of_run(run, splits), Place(device, world))
 """
 
@@ -205,13 +205,15 @@ def test_torchrun_answers_as_one_process_does(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_loss_curve_is_that_of_one_process(config: RunConfig, splits: Splits, tmp_path: Path) -> None:
-    fit(plan_of_run(Run.create(tmp_path / "one", config), splits))
+    fit(plan_of_run(RunDirectory.create(tmp_path / "one", config), splits))
     one, two = read_metrics(tmp_path / "one" / "metrics.jsonl"), train(2, config, tmp_path / "two")
     assert len(one) == len(two) == 12
     for mine, theirs in zip(one, two, strict=True):
         assert abs(mine["loss"] - theirs["loss"]) < 1e-5
         assert mine["accuracy"] == pytest.approx(theirs["accuracy"])
-    heads = [Run.open(tmp_path / name).model().state_dict()["head.weight"] for name in ("one", "two")]
+    heads = [
+        RunDirectory.open(tmp_path / name).model().state_dict()["head.weight"] for name in ("one", "two")
+    ]
     torch.testing.assert_close(*heads, rtol=1e-4, atol=1e-6)
 
 

@@ -34,7 +34,7 @@ from vitreous.tasks.training_run import plan_of_run
 from vitreous.training.config import RunConfig
 from vitreous.training.diagnosis import causes_first, course_findings, frozen_encoder, usual_rates
 from vitreous.training.recipes import NAMES, recipe
-from vitreous.training.run import Run
+from vitreous.training.run import RunDirectory
 from vitreous.training.settings import configure
 from vitreous.training.trainer import NotFinite
 
@@ -50,7 +50,7 @@ def broken(tiny: RunConfig, splits: Splits, tmp_path: Path) -> Broken:
         training = {"length": "6 epochs", "peak_lr": 5e-3, "ema": None, "records": {"save_every": 1e9}}
         data = {"data": {"test_fraction": 0.85}, "augmentation": {"mix": None}}
         config = configure(tiny, {"model": plain, "training": training, **data}, settings)
-        run = Run.create(tmp_path / "run", config)
+        run = RunDirectory.create(tmp_path / "run", config)
         with suppress(NotFinite):  # one of the runs is broken in just this way
             fit(plan_of_run(run, splits))
         return run.path
@@ -274,9 +274,9 @@ def test_the_command_exits_with_1_for_an_error_alone(
 @pytest.mark.slow
 def test_a_stopped_run_is_judged_by_its_newest_state(broken: Broken, tiny: RunConfig) -> None:
     path = broken({"training": {"length": "20 epochs", "records": {"save_every": 1e9}}})
-    learned = Run.open(path).model().state_dict()
+    learned = RunDirectory.open(path).model().state_dict()
     shutil.rmtree(path / "model")
-    run = Run.open(path)
+    run = RunDirectory.open(path)
     assert found(path) == {}
     so_far = run.model_so_far([str(digit) for digit in range(10)]).state_dict()
     assert all(torch.equal(so_far[name], tensor) for name, tensor in learned.items())
@@ -415,7 +415,7 @@ def test_labels_are_to_blame_only_where_others_are_guessed(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "metrics.jsonl").write_text(json.dumps({"step": 174, "accuracy": training}) + "\n")
-    (finding,) = at_chance(Run(tmp_path, tiny), splits, accuracy, 0.238, 42, labels_fit=labels_fit)
+    (finding,) = at_chance(RunDirectory(tmp_path, tiny), splits, accuracy, 0.238, 42, labels_fit=labels_fit)
     assert finding.name == name
     assert "35.7%" in finding.problem or accuracy != 0.357
 
@@ -484,7 +484,7 @@ def test_the_test_is_compared_with_the_validation_of_the_same_model(
     tiny: RunConfig, splits: Splits, tmp_path: Path, keep_best: bool
 ) -> None:
     """The last model has forgotten half: with early stopping it is another one that is tested."""
-    run = Run.create(
+    run = RunDirectory.create(
         tmp_path / "run",
         configure(tiny, {"training": {"records": {"early_stopping": {} if keep_best else None}}}),
     )

@@ -26,7 +26,7 @@ from vitreous.models.vit import ViT
 from vitreous.tasks import task_named
 from vitreous.tasks.doctor import examine_run
 from vitreous.tasks.recipe_choice import packaged_config
-from vitreous.training.run import Run
+from vitreous.training.run import RunDirectory
 
 SMALL: dict[str, Any] = {"image_size": 8, "channels": 1, "patch_size": 4, "width": 8, "depth": 1, "heads": 2}
 GRAY = Preprocessing(size=(8, 8), channels=1, mean=(0.3,), std=(0.4,), resize="squash", crop_fraction=1.0)
@@ -44,9 +44,9 @@ def wrong(model: Any) -> Any:
 
 
 @pytest.fixture
-def pretraining(tmp_path: Path) -> Run:
+def pretraining(tmp_path: Path) -> RunDirectory:
     config = ViTConfig(**SMALL, num_classes=None)
-    run = Run.create(
+    run = RunDirectory.create(
         tmp_path / "pretraining",
         DINORunConfig(model=config, preprocessing=GRAY),
     )
@@ -55,7 +55,7 @@ def pretraining(tmp_path: Path) -> Run:
 
 
 @pytest.fixture
-def segmentation(tmp_path: Path) -> Run:
+def segmentation(tmp_path: Path) -> RunDirectory:
     folder = tmp_path / "pages"
     for name in ("images", "masks"):
         (folder / name).mkdir(parents=True)
@@ -64,7 +64,7 @@ def segmentation(tmp_path: Path) -> Run:
             pixels = pixels * 100 + np.uint8(number) if name == "images" else pixels  # no two are equal
             Image.fromarray(pixels).save(folder / name / f"{number}.png")
     config = SegmenterConfig(**SMALL, num_classes=2)
-    run = Run.create(
+    run = RunDirectory.create(
         tmp_path / "segmentation",
         SegmentationConfig(
             source=str(folder), model=config, preprocessing=GRAY, data=DataConfig(reading={"workers": 1})
@@ -75,11 +75,11 @@ def segmentation(tmp_path: Path) -> Run:
 
 
 @pytest.fixture
-def translation(tmp_path: Path) -> Run:
+def translation(tmp_path: Path) -> RunDirectory:
     model = {"width": 16, "heads": 2, "mlp_dim": 16, "depth": 1, "encoder_depth": 1}
     settings = {"model": model, "training": {"peak_lr": 0.8}}
     config = packaged_config(TranslationConfig, RECIPES / "numbers.toml", settings)
-    run = Run.create(tmp_path / "translation", config)
+    run = RunDirectory.create(tmp_path / "translation", config)
     save_native(wrong(fresh_model(config)), run.path / "model", beside={"tokenizer.json": "{}"})
     return run
 
@@ -87,7 +87,7 @@ def translation(tmp_path: Path) -> Run:
 KINDS = pytest.mark.parametrize("kind", ["pretraining", "segmentation", "translation"])
 
 
-def write(run: Run, losses: Sequence[float], **more: float) -> None:
+def write(run: RunDirectory, losses: Sequence[float], **more: float) -> None:
     rows = [
         {"step": 20 * n, "epoch": n, "loss": loss, "waiting": 0.0, "skipped": 0, "seconds": 20.0 * n, **more}
         for n, loss in enumerate(losses, start=1)
@@ -101,7 +101,7 @@ def found(path: Path) -> dict[str, str]:
 
 @KINDS
 def test_every_kind_of_run_is_examined(kind: str, request: pytest.FixtureRequest) -> None:
-    run: Run = request.getfixturevalue(kind)
+    run: RunDirectory = request.getfixturevalue(kind)
     write(run, (2.5, 2.49, 2.5, 2.48, 2.5), skipped=3, waiting=0.6)
     (run.path / "bad_files.txt").write_text("a.png\tthe file is empty\n")
     findings = found(run.path)
@@ -118,18 +118,18 @@ def test_every_kind_of_run_is_examined(kind: str, request: pytest.FixtureRequest
 
 @KINDS
 def test_a_loss_that_falls_is_no_finding(kind: str, request: pytest.FixtureRequest) -> None:
-    run: Run = request.getfixturevalue(kind)
+    run: RunDirectory = request.getfixturevalue(kind)
     write(run, (2.5, 1.9, 1.2, 0.8, 0.7))
     assert set(found(run.path)) == {"origin of NaN"}
 
 
-def test_the_students_loss_may_climb_with_its_teacher(pretraining: Run) -> None:
+def test_the_students_loss_may_climb_with_its_teacher(pretraining: RunDirectory) -> None:
     write(pretraining, (4.9, 5.5, 6.0, 6.1), teacher_entropy=5.7)
     assert "learning rate" not in found(pretraining.path)
 
 
 @pytest.mark.parametrize("entropy", [5.88, 0.0], ids=["uniform", "one prototype"])
-def test_a_collapsed_teacher_is_found(pretraining: Run, entropy: float) -> None:
+def test_a_collapsed_teacher_is_found(pretraining: RunDirectory, entropy: float) -> None:
     """Each answer is the mean answer: 5.88 = log 359 is what DINO did on the digits with the views for
     photographs."""
     write(pretraining, (5.9, 5.9, 5.9, 5.9), teacher_entropy=entropy, marginal_entropy=entropy + 0.01)
@@ -143,14 +143,14 @@ def test_a_process_without_a_validation_batch_sees_no_collapse() -> None:
     assert list(collapse([])) == []
 
 
-def test_a_pre_training_that_explains_nothing_is_found(pretraining: Run) -> None:
+def test_a_pre_training_that_explains_nothing_is_found(pretraining: RunDirectory) -> None:
     write(pretraining, (0.93, 0.90, 0.89, 0.88), validation_explained=0.06)
     assert "only 6.0%" in found(pretraining.path)["explained"]
     write(pretraining, (0.93, 0.7, 0.6, 0.5), validation_explained=0.4)
     assert "explained" not in found(pretraining.path)
 
 
-def test_what_a_segmenter_is_shown(segmentation: Run) -> None:
+def test_what_a_segmenter_is_shown(segmentation: RunDirectory) -> None:
     write(segmentation, (2.5, 1.9, 1.2, 0.8))
     wild = GRAY.model_copy(update={"std": (0.01,)})
     config = segmentation.config.model
@@ -158,7 +158,7 @@ def test_what_a_segmenter_is_shown(segmentation: Run) -> None:
     assert "standard deviation" in found(segmentation.path)["normalization"]
 
 
-def test_a_stopped_run_is_examined_without_its_model(translation: Run) -> None:
+def test_a_stopped_run_is_examined_without_its_model(translation: RunDirectory) -> None:
     write(translation, (2.5, 1.9, 4.2, 4.4, 4.3))
     for file in (translation.path / "model").iterdir():
         file.unlink()
@@ -168,7 +168,7 @@ def test_a_stopped_run_is_examined_without_its_model(translation: Run) -> None:
     assert "climbed from 2.200 to 4.300" in findings["learning rate"]
 
 
-def test_the_command_says_it(translation: Run, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_says_it(translation: RunDirectory, capsys: pytest.CaptureFixture[str]) -> None:
     write(translation, (2.5, 2.5, 2.5, 2.5))
     assert command(["doctor", str(translation.path), "--json"]) == 1
     checks = [finding["kind"] for finding in json.loads(capsys.readouterr().out)["findings"]]

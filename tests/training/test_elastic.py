@@ -27,7 +27,7 @@ from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.config import RunConfig
 from vitreous.training.distributed import first_value, meet
 from vitreous.training.place import ON_CPU
-from vitreous.training.run import Run
+from vitreous.training.run import RunDirectory
 from vitreous.training.settings import configure, to_toml
 
 
@@ -73,7 +73,7 @@ def test_a_killed_worker_is_begun_again_and_the_run_goes_on(
     finally:
         process.terminate()
     (path,) = (tmp_path / "runs").iterdir()
-    whole = Run.create(tmp_path / "whole", config)
+    whole = RunDirectory.create(tmp_path / "whole", config)
     fit(plan_of_run(whole, splits))
     rows, expected = (read_metrics(run / "metrics.jsonl") for run in (path, whole.path))
     assert [row["step"] for row in rows] == [row["step"] for row in expected]
@@ -200,7 +200,7 @@ def test_each_run_of_a_script_is_its_own_also_in_processes_that_come_later(
     monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
     monkeypatch.setattr("vitreous.training.distributed.torchrun_store", lambda: store)
 
-    def begun() -> list[Run]:
+    def begun() -> list[RunDirectory]:
         monkeypatch.setattr(training_run, "BEGUN", itertools.count())
         plan = task_named("classification").plan("digits", {})
         outs = tmp_path / "one", tmp_path / "two"

@@ -35,7 +35,7 @@ from vitreous.training.objectives import classification, teacher_loss
 from vitreous.training.place import Place
 from vitreous.training.precision import numerics, pick_precision
 from vitreous.training.recipes import recipe
-from vitreous.training.run import Run
+from vitreous.training.run import RunDirectory
 from vitreous.training.settings import configure
 from vitreous.training.step import sharpness_aware
 from vitreous.training.teachers import Teacher
@@ -168,7 +168,7 @@ def test_lora_moves_chosen_matrices_and_the_head_and_is_merged_when_saved(
     model = starting_model(config, splits.train.classes)
     merge_lora(model)  # which changes nothing yet
     before = dict(model.named_parameters())
-    run = Run.create(tmp_path / "run", config)
+    run = RunDirectory.create(tmp_path / "run", config)
     fit(plan_of_run(run, splits))
     after = dict(run.model().named_parameters())
     moved = {name for name, parameter in after.items() if not torch.equal(parameter, before[name])}

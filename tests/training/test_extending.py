@@ -18,7 +18,7 @@ from vitreous.tasks.training_run import plan_of_run
 from vitreous.training.config import RunConfig
 from vitreous.training.distributed import World
 from vitreous.training.learner import Average, learning_rate
-from vitreous.training.run import Run
+from vitreous.training.run import RunDirectory
 from vitreous.training.settings import configure
 
 CPU = torch.device("cpu")
@@ -26,21 +26,23 @@ PER_EPOCH = 8  # batches of 32 of the images to learn from
 
 
 @pytest.fixture
-def run(tiny: RunConfig, tmp_path: Path) -> Run:
+def run(tiny: RunConfig, tmp_path: Path) -> RunDirectory:
     """Nothing has been learned yet."""
-    return Run.create(
+    return RunDirectory.create(
         tmp_path / "run", configure(tiny, {"training": {"records": {"log_every": 1, "save_every": 1e9}}})
     )
 
 
 @pytest.fixture
-def finished(run: Run, splits: Splits) -> Run:
+def finished(run: RunDirectory, splits: Splits) -> RunDirectory:
     """Two epochs of a cosine schedule."""
     fit(plan_of_run(run, splits))
     return run
 
 
-def test_the_rate_follows_the_longer_curve_from_where_the_run_is(finished: Run, splits: Splits) -> None:
+def test_the_rate_follows_the_longer_curve_from_where_the_run_is(
+    finished: RunDirectory, splits: Splits
+) -> None:
     longer, words = finished.extended(World(), epochs=3.0)
     old, new = finished.config.training, longer.config.training
     shares = learning_rate(16, 24, new.schedule), learning_rate(16, 16, old.schedule)
@@ -57,12 +59,12 @@ def test_the_rate_follows_the_longer_curve_from_where_the_run_is(finished: Run, 
         pytest.approx(new.peak_lr * learning_rate(step, 24, new.schedule)) for step in range(16, 24)
     ]
     # Whoever resumes it again needs to say nothing.
-    assert Run.open(finished.path).config == longer.config
+    assert RunDirectory.open(finished.path).config == longer.config
     kept = finished.model().state_dict()
     assert all(torch.equal(kept[name], weight) for name, weight in trained.model.state_dict().items())
 
 
-def test_the_last_length_that_was_asked_for_counts(finished: Run) -> None:
+def test_the_last_length_that_was_asked_for_counts(finished: RunDirectory) -> None:
     longer, _ = finished.extended(World(), steps=17)
     assert longer.config.training.total_steps(PER_EPOCH) == 17
     again, _ = longer.extended(World(), epochs=2.5)
@@ -70,7 +72,7 @@ def test_the_last_length_that_was_asked_for_counts(finished: Run) -> None:
 
 
 @pytest.mark.parametrize("wanted", [{"epochs": 2.0}, {"epochs": 1.0}, {"steps": 16}, {"epochs": -1.0}])
-def test_what_the_run_has_had_already_is_refused(finished: Run, wanted: dict[str, Any]) -> None:
+def test_what_the_run_has_had_already_is_refused(finished: RunDirectory, wanted: dict[str, Any]) -> None:
     before = (finished.path / "config.toml").read_text()
     with pytest.raises(InputError, match=r"is the total, and .*run is already at step 16: pass a larger"):
         finished.extended(World(), **wanted)
@@ -81,13 +83,15 @@ def test_what_the_run_has_had_already_is_refused(finished: Run, wanted: dict[str
     "wanted",
     [{"steps": 0}, {"epochs": math.inf}, {"epochs": math.nan}, {"minutes": math.inf}],
 )
-def test_what_is_not_a_length_is_refused_and_the_run_still_opens(run: Run, wanted: dict[str, Any]) -> None:
+def test_what_is_not_a_length_is_refused_and_the_run_still_opens(
+    run: RunDirectory, wanted: dict[str, Any]
+) -> None:
     with pytest.raises(InputError, match=next(iter(wanted))):
         run.extended(World(), **wanted)
-    assert Run.open(run.path).config.training == run.config.training
+    assert RunDirectory.open(run.path).config.training == run.config.training
 
 
-def test_a_time_without_another_step_is_refused(finished: Run) -> None:
+def test_a_time_without_another_step_is_refused(finished: RunDirectory) -> None:
     """The time of a training has its validations, too, which the seconds of its rows do not."""
     state = finished.states.folder / "step-000000016.json"
     state.write_text(json.dumps(json.loads(state.read_text()) | {"seconds": 5.9, "elapsed": 6.0}))
@@ -97,14 +101,14 @@ def test_a_time_without_another_step_is_refused(finished: Run) -> None:
     assert finished.extended(World(), minutes=0.2)[0].config.training.minutes == 0.2
 
 
-def test_only_the_first_process_writes(finished: Run) -> None:
+def test_only_the_first_process_writes(finished: RunDirectory) -> None:
     before = (finished.path / "config.toml").read_text()
     longer, _ = finished.extended(World(rank=1, size=2), epochs=5.0)
     assert longer.config.training.epochs == 5
     assert (finished.path / "config.toml").read_text() == before
 
 
-def test_a_run_that_wrote_no_metrics_yet(finished: Run) -> None:
+def test_a_run_that_wrote_no_metrics_yet(finished: RunDirectory) -> None:
     (finished.path / "metrics.jsonl").unlink()
     longer, words = finished.extended(World(), epochs=2.0)
     assert (longer.config.training.epochs, words) == (2, "")

@@ -26,7 +26,7 @@ from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.config import RunConfig
 from vitreous.training.distributed import World
 from vitreous.training.objectives import accuracy, label_accuracy, sigmoid_loss, softmax_loss
-from vitreous.training.run import Run
+from vitreous.training.run import RunDirectory
 from vitreous.training.settings import configure
 from vitreous.training.trainer import PATIENCE, Interrupted, NotFinite, Trainer
 
@@ -128,7 +128,7 @@ def test_the_best_checkpoint_is_kept_and_is_a_model(
     tiny: RunConfig, splits: Splits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = configure(tiny, {"training": {"length": "5 epochs", "records": {"save_every": 1e9}}})
-    run = Run.create(tmp_path / "run", config)
+    run = RunDirectory.create(tmp_path / "run", config)
     monkeypatch.setattr(trainer, "SAVING", 1e9)  # saving costs nothing
     fit(plan_of_run(run, splits), validate=scripted([0.1, 0.5, 0.4, 0.3, 0.2]))
     steps = [row["step"] for row in run.metrics()]
@@ -149,7 +149,7 @@ def test_the_best_model_is_the_result_if_asked_for(
     config = configure(
         tiny, {"training": {"length": "3 epochs", "records": {"early_stopping": {}, "save_every": 1e9}}}
     )
-    run = Run.create(tmp_path / "run", config)
+    run = RunDirectory.create(tmp_path / "run", config)
     told: list[str] = []
     trained = fit(plan_of_run(run, splits), validate=scripted([0.1, 0.5, 0.4]), say=told.append)
     steps = [row["step"] for row in run.metrics()]
@@ -159,7 +159,7 @@ def test_the_best_model_is_the_result_if_asked_for(
         assert torch.equal(weight, best[f"average/{name}"])
     assert run.states.steps()[-1] == steps[-1]
     with pytest.raises(InputError, match="needs a validation set: set"):
-        fit(plan_of_run(Run.create(tmp_path / "none", config), splits))
+        fit(plan_of_run(RunDirectory.create(tmp_path / "none", config), splits))
 
 
 class Broken:

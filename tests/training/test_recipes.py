@@ -23,7 +23,7 @@ from vitreous.tasks.training_run import plan_of_run
 from vitreous.training.initial_model import starting_model
 from vitreous.training.learner import Learner, in_steps, scaled_lr
 from vitreous.training.recipes import NAMES, executed, measured, recipe, sourced
-from vitreous.training.run import Run
+from vitreous.training.run import RunDirectory
 from vitreous.training.settings import configure, differences, leaves
 from vitreous.training.step import LossOf, TrainStep
 
@@ -82,12 +82,12 @@ SMALL_IMAGES = {
 def test_the_tiny_form_trains(name: str, made: Splits, tmp_path: Path) -> None:
     config = configure(recipe(name).config, TINY, {} if name == "from-scratch" else SMALL_IMAGES)
     if name == "deit-distilled":
-        teacher = Run.create(tmp_path / "teacher", config)
+        teacher = RunDirectory.create(tmp_path / "teacher", config)
         model = create("ViT-Ti/8", image_size=32, width=16, depth=1, heads=2, mlp_dim=16, num_classes=3)
         model.labels = ["a", "b", "c"]
         teacher.save_model(model)
         config = configure(config, {"training": {"distillation": {"teacher": str(teacher.path)}}})
-    run = Run.create(tmp_path / "run", config)
+    run = RunDirectory.create(tmp_path / "run", config)
     trained = fit(plan_of_run(run, made))
     rows = run.metrics()
     assert rows[-1]["step"] == 2
@@ -100,7 +100,7 @@ def test_the_tiny_form_trains(name: str, made: Splits, tmp_path: Path) -> None:
 def test_the_linear_probe_moves_nothing_but_the_head(made: Splits, tmp_path: Path) -> None:
     config = configure(recipe("linear-probe").config, TINY, SMALL_IMAGES)
     before = dict(starting_model(config, made.train.classes).named_parameters())
-    run = Run.create(tmp_path / "run", config)
+    run = RunDirectory.create(tmp_path / "run", config)
     fit(plan_of_run(run, made))
     moved = {name for name, p in run.model().named_parameters() if not torch.equal(p, before[name])}
     assert moved == {"head.weight", "head.bias"}

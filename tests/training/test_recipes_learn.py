@@ -13,13 +13,13 @@ from vitreous.evaluation.classification import evaluate
 from vitreous.tasks import task_named
 from vitreous.tasks.fit import fit
 from vitreous.tasks.training_run import plan_of_run
-from vitreous.training.run import Run
+from vitreous.training.run import RunDirectory
 
 
 def accuracy_of(source: str, folder: Path, settings: dict[str, Any]) -> float:
     """Of the recipe that the data decide, on what was held out."""
     planned = task_named("classification").plan(source, settings)
-    run = Run.create(folder / "run", planned.config)
+    run = RunDirectory.create(folder / "run", planned.config)
     model = fit(plan_of_run(run, planned.data)).model
     assert planned.data.test is not None
     return evaluate(model, planned.data.test).accuracy

@@ -32,7 +32,7 @@ from vitreous.training.config import RecordsConfig, RunConfig
 from vitreous.training.distributed import World
 from vitreous.training.learner import Learner, State
 from vitreous.training.place import Place
-from vitreous.training.run import Run
+from vitreous.training.run import RunDirectory
 from vitreous.training.settings import configure
 from vitreous.training.trainer import Interrupted, Trainer
 
@@ -126,9 +126,9 @@ def test_files_decoded_by_threads_resume_bit_equal(tiny: RunConfig, tmp_path: Pa
     splits = open_data(config.source, config.data)
     device = torch.device("cpu")
     whole = fit(
-        plan_of_run(Run.create(tmp_path / "whole", config), splits, Place(device)), Place(device)
+        plan_of_run(RunDirectory.create(tmp_path / "whole", config), splits, Place(device)), Place(device)
     ).model
-    run = Run.create(tmp_path / "stopped", config)
+    run = RunDirectory.create(tmp_path / "stopped", config)
 
     class Strike(Callback):
         def on_step_end(self, trainer: Trainer) -> None:
@@ -138,7 +138,7 @@ def test_files_decoded_by_threads_resume_bit_equal(tiny: RunConfig, tmp_path: Pa
     with pytest.raises(Interrupted):
         fit(plan_of_run(run, splits, Place(device)), Place(device), callbacks=[Strike()])
     assert run.states.steps() == [0, 6]
-    again = fit(plan_of_run(Run.open(run.path), splits, Place(device)), Place(device)).model
+    again = fit(plan_of_run(RunDirectory.open(run.path), splits, Place(device)), Place(device)).model
     for (name, mine), theirs in zip(whole.named_parameters(), again.parameters(), strict=True):
         assert torch.equal(mine, theirs), name
 
@@ -525,7 +525,7 @@ def test_a_lock_is_of_the_file_that_others_see(
     tiny: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A training may end, and remove the file, while others wait for its lock."""
-    run = Run.create(tmp_path / "run", tiny)
+    run = RunDirectory.create(tmp_path / "run", tiny)
     lock, ended = fcntl.flock, []
 
     def flock(file: IO[str], how: int) -> None:
@@ -547,7 +547,7 @@ def test_a_lock_is_of_the_file_that_others_see(
 
 
 def test_a_run_is_trained_by_one_process_at_a_time(tiny: RunConfig, splits: Splits, tmp_path: Path) -> None:
-    run = Run.create(tmp_path / "run", configure(tiny, {"training": {"length": "2 steps"}}))
+    run = RunDirectory.create(tmp_path / "run", configure(tiny, {"training": {"length": "2 steps"}}))
     run.path.joinpath(".lock").write_text("process 4 on nowhere")  # it was killed
     config = (run.path / "config.toml").read_text()
     for begin in (lambda: fit(plan_of_run(run, splits)), lambda: run.extended(World(), epochs=9.0)):

@@ -24,7 +24,7 @@ from vitreous.training.callbacks import read_metrics
 from vitreous.training.config import MachineConfig, RunConfig
 from vitreous.training.distributed import World, shards_for
 from vitreous.training.initial_model import starting_model
-from vitreous.training.run import Run
+from vitreous.training.run import RunDirectory
 from vitreous.training.settings import configure, to_toml
 from vitreous.whole_files import write_text
 
@@ -42,7 +42,7 @@ from vitreous.tasks.training_run import plan_of_run
 from vitreous.training.callbacks import Callback
 from vitreous.training.place import Place
 from vitreous.training.distributed import process_group
-from vitreous.training.run import Run
+from vitreous.training.run import RunDirectory
 from vitreous.training.trainer import Interrupted
 
 class Strike(Callback):
@@ -57,7 +57,7 @@ with process_group(torch.device("cpu")) as (world, device):
         resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
     for argument in sys.argv[1:]:
         folder, _, step = argument.partition("@")
-        run, stop = Run.open(Path(folder)), int(step or -1)
+        run, stop = RunDirectory.open(Path(folder)), int(step or -1)
         try:
             fit(plan_of_run(run, splits), Place(device, world), callbacks=[Strike()] if stop > 0 else [])
         except (InputError, Interrupted) as error:
@@ -74,7 +74,7 @@ def launch(folder: Path, *arguments: str | Path, processes: int = 2, **environme
     run_group(folder / "driver.py", *arguments, processes=processes, environment=environment)
 
 
-def curve(run: Run) -> list[float]:
+def curve(run: RunDirectory) -> list[float]:
     return [row["loss"] for row in read_metrics(run.path / "metrics.jsonl")]
 
 
@@ -95,19 +95,19 @@ def config(tiny: RunConfig) -> RunConfig:
     return configure(tiny, plain, {"training": {"machine": {"shard": True}}})
 
 
-def alone(config: RunConfig, splits: Splits, path: Path) -> Run:
+def alone(config: RunConfig, splits: Splits, path: Path) -> RunDirectory:
     """What one process makes of it."""
-    run = Run.create(path, config)
+    run = RunDirectory.create(path, config)
     fit(plan_of_run(run, splits))
     return run
 
 
-def copied(run: Run, path: Path, *, shard: bool | int) -> Run:
+def copied(run: RunDirectory, path: Path, *, shard: bool | int) -> RunDirectory:
     """The same run elsewhere, which goes on with shards or without."""
     shutil.copytree(run.path, path)
     config = configure(run.config, {"training": {"machine": {"shard": shard}}})
     write_text(path / "config.toml", to_toml(config))
-    return Run.open(path)
+    return RunDirectory.open(path)
 
 
 VARIANTS: dict[str, Config] = {
@@ -130,7 +130,7 @@ VARIANTS: dict[str, Config] = {
 def test_the_loss_curve_is_that_of_one_process(config: RunConfig, splits: Splits, tmp_path: Path) -> None:
     configs = {name: configure(config, variant) for name, variant in VARIANTS.items()}
     one = {name: alone(each, splits, tmp_path / f"{name}-1") for name, each in configs.items()}
-    two = {name: Run.create(tmp_path / f"{name}-2", each) for name, each in configs.items()}
+    two = {name: RunDirectory.create(tmp_path / f"{name}-2", each) for name, each in configs.items()}
     launch(tmp_path, *(run.path for run in two.values()))
     for name in VARIANTS:
         tolerance = 3e-2 if name == "bf16" else 1e-5
@@ -146,7 +146,7 @@ def test_the_loss_curve_is_that_of_one_process(config: RunConfig, splits: Splits
 def test_a_state_in_shards_goes_on_in_one_process(config: RunConfig, splits: Splits, tmp_path: Path) -> None:
     config = configure(config, {"training": {"length": "14 steps"}})
     whole = alone(config, splits, tmp_path / "whole")
-    stopped = Run.create(tmp_path / "stopped", config)
+    stopped = RunDirectory.create(tmp_path / "stopped", config)
     launch(tmp_path, f"{stopped.path}@10")
     assert stopped.states.steps() == [0, 10]
     shares = sorted(stopped.path.glob("checkpoints/step-000000010.shards/*"))
@@ -171,11 +171,11 @@ def test_a_run_goes_on_in_any_number_of_processes_with_shards_or_without(
     config = configure(config, {"training": {"length": "14 steps"}})
     whole = alone(config, splits, tmp_path / "whole")
     begun = {
-        "shards": Run.create(tmp_path / "shards", config),
-        "replicas": Run.create(
+        "shards": RunDirectory.create(tmp_path / "shards", config),
+        "replicas": RunDirectory.create(
             tmp_path / "replicas", configure(config, {"training": {"machine": {"shard": False}}})
         ),
-        "one": Run.create(tmp_path / "one", config),
+        "one": RunDirectory.create(tmp_path / "one", config),
     }
     launch(tmp_path, *(f"{begun[name].path}@10" for name in ("shards", "replicas")))
     launch(tmp_path, f"{begun['one'].path}@10", processes=1)
@@ -201,7 +201,7 @@ def test_two_groups_of_two_each_share_a_copy(config: RunConfig, splits: Splits, 
     sgd = configure(config, {"training": {"optimizer": {"kind": "sgd", "clip_norm": 0.1}}})
     one_sgd = alone(sgd, splits, tmp_path / "sgd-1")
     groups, four_sgd = (
-        Run.create(tmp_path / name, each) for name, each in (("groups", config), ("sgd-4", sgd))
+        RunDirectory.create(tmp_path / name, each) for name, each in (("groups", config), ("sgd-4", sgd))
     )
     launch(tmp_path, f"{groups.path}@10", four_sgd.path, processes=4)
     assert curve(four_sgd) == pytest.approx(curve(one_sgd), abs=1e-5)
@@ -221,7 +221,7 @@ def test_two_groups_of_two_each_share_a_copy(config: RunConfig, splits: Splits, 
 
 @pytest.mark.slow
 def test_a_full_disk_of_one_process_stops_all_with_one_sentence(config: RunConfig, tmp_path: Path) -> None:
-    run = Run.create(tmp_path / "run", config)
+    run = RunDirectory.create(tmp_path / "run", config)
     launch(tmp_path, run.path, FULL_DISK="1")
     for rank in (0, 1):
         message = (run.path / f"error-{rank}.txt").read_text()
@@ -237,7 +237,7 @@ def test_kill_nine_while_shares_are_written(config: RunConfig, splits: Splits, t
     config = configure(
         config, {"training": {"length": "200 steps", "records": {"log_every": 5, "save_every": 0}}}
     )
-    run = Run.create(tmp_path / "run", config)
+    run = RunDirectory.create(tmp_path / "run", config)
     script = tmp_path / "driver.py"
     script.write_text(DRIVER)
     torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
@@ -263,7 +263,7 @@ def test_kill_nine_while_shares_are_written(config: RunConfig, splits: Splits, t
     assert curve(run) == pytest.approx(curve(whole), abs=1e-4)
 
 
-def half_written(run: Run) -> bool:
+def half_written(run: RunDirectory) -> bool:
     """Whether there are shares that nothing vouches for yet."""
     return any(
         not path.with_suffix(".json").exists()

@@ -25,7 +25,7 @@ from vitreous.training.config import RunConfig, TrainingConfig, within
 from vitreous.training.distributed import World
 from vitreous.training.learner import Learner
 from vitreous.training.objectives import classification
-from vitreous.training.run import Run, with_training
+from vitreous.training.run import RunDirectory, with_training
 from vitreous.training.step import Measured, Objective
 from vitreous.training.trainer import Interrupted, TimeBudget, Trainer
 
@@ -287,17 +287,17 @@ def test_the_command_writes_the_time_into_the_run(tmp_path: Path, capsys: pytest
     out = tmp_path / "run"
     options = ["--batch-size", "8", "--minutes", "0.005", "--out", str(out)]
     assert vitreous(["train", "synthetic:32@32", *TINY, *options]) == 0
-    assert Run.open(out).config.training.minutes == 0.005
+    assert RunDirectory.open(out).config.training.minutes == 0.005
     told = capsys.readouterr().err
     assert "epochs in batches" not in told  # it is not so
     assert "training.length=0.005 minutes" in told
     assert vitreous(["train", "--resume", str(out), "--minutes", "0.001"]) == 2
     assert "is the total" in capsys.readouterr().err
-    newest = Run.open(out).states.newest()
+    newest = RunDirectory.open(out).states.newest()
     assert newest
     longer = 2 * max(newest.facts["elapsed"], newest.facts["seconds"]) / 60
     assert vitreous(["train", "--resume", str(out), "--minutes", f"{longer:.4f}"]) == 0
-    assert Run.open(out).config.training.minutes == pytest.approx(longer, abs=1e-4)
+    assert RunDirectory.open(out).config.training.minutes == pytest.approx(longer, abs=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ from vitreous.tasks.kept_trials import kept_trials
 from vitreous.training.callbacks import Callback
 from vitreous.training.config import RunConfig
 from vitreous.training.place import ON_CPU
-from vitreous.training.run import Run
+from vitreous.training.run import RunDirectory
 
 pytestmark = pytest.mark.usefixtures("quick_figures")
 CPU = torch.device("cpu")
@@ -495,7 +495,7 @@ def test_doctor_asks_no_image_that_the_answer_was_fitted_on(
         return doctor.SampleAnswers(rows, features, images.targets.strata(rows))
 
     monkeypatch.setattr(doctor, "answers_to", answers)
-    run = Run.create(tmp_path / "run", RunConfig())
+    run = RunDirectory.create(tmp_path / "run", RunConfig())
     for speed, parts in ((9.0, [data.train, data.validation, data.test]), (0.0, [data.train, data.test])):
         (run.path / "candidates.json").write_text(json.dumps([{"speed": speed}]))
         asked.clear()
@@ -629,7 +629,7 @@ def longer_run_is_compared_again(run: vt.Run, data: Path) -> None:
 def test_a_run_of_an_earlier_version_goes_on_without_its_candidates_and_says_so(tmp_path: Path) -> None:
     """It kept their table, but not their answers; or these cannot be read."""
     plan = task_named("classification").plan("synthetic:32@16", {})
-    plan = replace(plan, run=Run.create(tmp_path / "run", plan.config))
+    plan = replace(plan, run=RunDirectory.create(tmp_path / "run", plan.config))
     assert not has_compared(plan.made.path)
     for name in ("candidates.json", "trials.safetensors"):
         (plan.made.path / name).write_text("[]")

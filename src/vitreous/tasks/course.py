@@ -20,9 +20,9 @@ from vitreous.tasks import task_named
 from vitreous.tasks.result import read_candidates
 from vitreous.training.config import CommandConfig, TrainingConfig
 from vitreous.training.diagnosis import ENOUGH_STEPS, GAP, bad_file_findings, course_findings, overfitting
-from vitreous.training.run import Run
+from vitreous.training.run import RunDirectory
 
-AnyRun = Run[CommandConfig]
+AnyRun = RunDirectory[CommandConfig]
 Baselines = Sequence[Mapping[str, Any]]  # as the report of the training has them
 FINDINGS = "findings.json"  # in a run: what was found at its end
 SHIFT = 0.05  # between the intervals of two accuracies, from which on their images differ

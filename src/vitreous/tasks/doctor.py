@@ -44,7 +44,7 @@ from vitreous.training.diagnosis import (
     frozen_encoder,
     overfitting,
 )
-from vitreous.training.run import Run
+from vitreous.training.run import RunDirectory
 
 ASKED = 400  # images of each part that the model is asked about
 LIKE_OTHERS = 8  # of the ten images that the model finds most alike, of one other class: a doubtful label
@@ -55,7 +55,7 @@ def examine_run(path: Path) -> list[Finding]:
     """Return what is wrong with a run: its data, its course, its model (of a run that was stopped, as its
     newest state has it). Raises InputError: it is not a run, or what it was trained on is no longer there."""
     task = task_of_run(path)
-    run = Run.open(path, task.config).with_data(None)
+    run = RunDirectory.open(path, task.config).with_data(None)
     at_its_end = read_findings(path / FINDINGS) if is_finished(path) else []  # which the report has as well
     if isinstance(task, Classification):
         seen = [*bad_file_findings(path), *classifier_findings(task, run, at_its_end)]
@@ -77,7 +77,7 @@ def examine_run(path: Path) -> list[Finding]:
 
 
 def classifier_findings(
-    task: Classification, run: Run[RunConfig], at_its_end: Sequence[Finding]
+    task: Classification, run: RunDirectory[RunConfig], at_its_end: Sequence[Finding]
 ) -> Iterator[Finding]:
     """Yield what is wrong with a classifier's run. at_its_end: what was found at the end of the training."""
     config = run.config
@@ -103,7 +103,7 @@ def classifier_findings(
         yield from answer_findings(run, model, splits, baseline)
 
 
-def usual_config(task: Classification, run: Run[RunConfig], splits: Splits) -> RunConfig | None:
+def usual_config(task: Classification, run: RunDirectory[RunConfig], splits: Splits) -> RunConfig | None:
     """Return what the run's recipe says for such data; None where it has none."""
     config, source = run.config, run.config.source
     for name in (None, config.recipe):
@@ -115,7 +115,9 @@ def usual_config(task: Classification, run: Run[RunConfig], splits: Splits) -> R
     return None
 
 
-def answer_findings(run: Run[RunConfig], model: Model, splits: Splits, baseline: float) -> Iterator[Finding]:
+def answer_findings(
+    run: RunDirectory[RunConfig], model: Model, splits: Splits, baseline: float
+) -> Iterator[Finding]:
     """Yield what the model's answers tell of the labels, on a sample of images. baseline: what a classical
     method that is better than the model has at least."""
     unseen = [splits.test]

@@ -22,7 +22,7 @@ from vitreous.training.distributed import BadFileSync, naming_the_lost
 from vitreous.training.learner import Learner
 from vitreous.training.memory import activation_checkpointing
 from vitreous.training.place import ON_CPU, Place
-from vitreous.training.run import Run, finished
+from vitreous.training.run import RunDirectory, finished
 from vitreous.training.step import LossOf, data_parallel
 from vitreous.training.threads import threads_for
 from vitreous.training.trainer import Interrupted, NotFinite, Trainer
@@ -158,7 +158,9 @@ def seconds_of_command(plan: AnyPlan, learner: Learner) -> float:
     return seconds_after(plan.config, plan.data, plan.clock, answering=answering)
 
 
-def use_best_validation(run: Run[CommandConfig], trainer: Trainer, say: Callable[[str], object]) -> None:
+def use_best_validation(
+    run: RunDirectory[CommandConfig], trainer: Trainer, say: Callable[[str], object]
+) -> None:
     """Put a learner back to its best validation, where the run asks for early stopping."""
     learner, training = trainer.learner, trainer.config
     if learner.is_out_of_patience(training):

@@ -37,7 +37,7 @@ from vitreous.tasks.task import IMAGES, Card, Material, TaskInfo, Trained, Tree,
 from vitreous.training.config import RunConfig
 from vitreous.training.initial_model import starting_model
 from vitreous.training.objectives import Measured, Objective
-from vitreous.training.run import Run
+from vitreous.training.run import RunDirectory
 from vitreous.training.settings import configure
 
 if TYPE_CHECKING:
@@ -253,7 +253,7 @@ class Regression(ImageTask[RegressionConfig, Splits, Regressor]):
         # Where all numbers are the same there is no R2 in any validation: the error says which is the best.
         return ({"validation_r2": r2} if np.ptp(targets) else {}) | {"validation_mean_error": error}
 
-    def save(self, run: Run[RegressionConfig], result: nn.Module, material: Material) -> None:
+    def save(self, run: RunDirectory[RegressionConfig], result: nn.Module, material: Material) -> None:
         """Write the model, whose head gives numbers in the unit of the labels."""
         unstandardize(result, run.config.regression)
         run.save_model(result)

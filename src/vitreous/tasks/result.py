@@ -18,7 +18,7 @@ from vitreous.evaluation.result import Evaluation, failures
 from vitreous.outside import read_text
 from vitreous.tasks.task import Card
 from vitreous.training.config import CommandConfig
-from vitreous.training.run import Run
+from vitreous.training.run import RunDirectory
 from vitreous.whole_files import write_text
 
 TEMPLATE = Path(__file__).with_name("card.md")  # with names in braces
@@ -30,7 +30,7 @@ class RunResult:
     """What a training gave."""
 
     task: str
-    run: Run[CommandConfig]
+    run: RunDirectory[CommandConfig]
     answerer: Any  # what answers with the trained model
     evaluation: Evaluation | None  # on the held-out part; None where there is none
     held_out: str | None  # which part that is: "test" or "validation"

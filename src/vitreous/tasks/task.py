@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from vitreous.training.clock import Clock
     from vitreous.training.learner import AverageWeight
     from vitreous.training.place import Place
-    from vitreous.training.run import Run
+    from vitreous.training.run import RunDirectory
     from vitreous.training.settings import AnyConfig
     from vitreous.training.step import Objective
 else:
@@ -86,7 +86,7 @@ class ComparedCandidates(Protocol):
     def seconds_to_answer(self) -> float:
         """Seconds of an image, beside the network's, that what answers in the end may take."""
 
-    def begin(self, run: Run[Any]) -> None:
+    def begin(self, run: RunDirectory[Any]) -> None:
         """Write what was compared into the run directory of the network, before that learns."""
 
     def choose(
@@ -114,13 +114,13 @@ class Plan(Generic[ConfigT, DataT]):
     data: DataT
     name: str
     reasons: tuple[str, ...] = ()
-    run: Run[ConfigT] | None = None
+    run: RunDirectory[ConfigT] | None = None
     compared: ComparedCandidates | None = None
     clock: Clock | None = None
     findings: Sequence[Finding] | None = None
 
     @property
-    def made(self) -> Run[ConfigT]:
+    def made(self) -> RunDirectory[ConfigT]:
         """Its run directory."""
         assert self.run is not None
         return self.run
@@ -159,7 +159,7 @@ class HeldOut(NamedTuple, Generic[ExamplesT]):
 class Trained(NamedTuple, Generic[ConfigT, DataT]):
     """A model that has learned in a run, the data, and the seconds (of all sessions) that it took."""
 
-    run: Run[ConfigT]
+    run: RunDirectory[ConfigT]
     data: DataT
     material: Material
     model: nn.Module
@@ -267,7 +267,7 @@ class Task(ABC, Generic[ConfigT, DataT, ExamplesT, AnswererT]):
         without a validation set."""
         return None
 
-    def save(self, run: Run[ConfigT], result: nn.Module, material: Material) -> None:
+    def save(self, run: RunDirectory[ConfigT], result: nn.Module, material: Material) -> None:
         """Write the model into the run's model/."""
         run.save_model(result, material.files)
 
@@ -394,7 +394,7 @@ def config_of_run(spec: str, data: str | None, kind: type[AnyConfig]) -> AnyConf
     a run. Raises InputError: it is not a run, and no data are named."""
     folder = run_folder(spec)
     if (folder / "config.toml").is_file():
-        config = runs.Run.open(folder, kind).config
+        config = runs.RunDirectory.open(folder, kind).config
         if data is None:
             check_data_present(config.source, folder, f"name where it is now after {spec}")
         return config

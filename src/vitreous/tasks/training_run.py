@@ -27,7 +27,7 @@ from vitreous.training.memory import accumulation, activation_checkpointing, fre
 from vitreous.training.place import ON_CPU, Place
 from vitreous.training.precision import CUBLAS_WORKSPACE
 from vitreous.training.run import (
-    Run,
+    RunDirectory,
     check_free_for_run,
     default_path,
     with_training,
@@ -100,11 +100,11 @@ def with_run(
             )
     if over:
         if world.first:
-            Run.after_first_model(path, config)
+            RunDirectory.after_first_model(path, config)
         world.broadcast(None)  # its config.toml is written
-        run = Run.open(path, type(config))
+        run = RunDirectory.open(path, type(config))
     else:
-        run = Run.shared(path, config, world, recorded_parts(plan.data), begun=begun)
+        run = RunDirectory.shared(path, config, world, recorded_parts(plan.data), begun=begun)
     if plan.compared:
         plan.compared.begin(run)
     run = run.in_force(place)
@@ -157,7 +157,7 @@ def resume_run(
     return plan_of_run(run, opened, place).with_reasons(*filter(None, [note]))
 
 
-def plan_of_run(run: Run[CommandConfig], data: Any, place: Place = ON_CPU) -> AnyPlan:
+def plan_of_run(run: RunDirectory[CommandConfig], data: Any, place: Place = ON_CPU) -> AnyPlan:
     """Return the plan of a run whose directory is there, on these data."""
     run = run.in_force(place)
     return Plan(task_named(run.config.task), run.config, data, run.path.name, run=run)
@@ -170,9 +170,9 @@ def recorded_parts(data: Any) -> Mapping[str, ImageDataset]:
     return named_parts(data.train, data.validation, data.test)
 
 
-def open_run(path: Path) -> Run[CommandConfig]:
+def open_run(path: Path) -> RunDirectory[CommandConfig]:
     """Open a run directory of any task."""
-    return Run.open(path, task_of_run(path).config)
+    return RunDirectory.open(path, task_of_run(path).config)
 
 
 def may_not_fit(config: CommandConfig, device: torch.device) -> bool:

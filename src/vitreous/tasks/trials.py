@@ -57,7 +57,7 @@ from vitreous.training.clock import Clock
 from vitreous.training.config import RunConfig, length_of, within
 from vitreous.training.initial_model import described_checkpoint
 from vitreous.training.place import Place
-from vitreous.training.run import Run, check_free_for_run, default_path, with_training
+from vitreous.training.run import RunDirectory, check_free_for_run, default_path, with_training
 from vitreous.training.threads import threads_for
 from vitreous.training.trainer import LONGEST_FINISH, NotFinite
 
@@ -187,7 +187,7 @@ def plan_by_trials(
     return replace(
         found.with_reasons(*notes),
         config=config,
-        run=Run(path, config) if path else None,
+        run=RunDirectory(path, config) if path else None,
         compared=CandidateComparison(training, trials.table if trials else None, trials),
         clock=clock,
         findings=plan.findings,
@@ -345,7 +345,7 @@ class Trials:
         self.task, self.settings, self.plan, self.device, self.tell = plan.task, settings, plan, device, tell
         self.out, self.clock, self.options = out, clock or Clock(), options or {}
         self.data = plan.data
-        self.run: Run[RunConfig] | None = None  # with the best model so far
+        self.run: RunDirectory[RunConfig] | None = None  # with the best model so far
         asked = "length" in settings.get("training", {})
         self.minutes = plan.config.training.minutes if asked else limit("minutes")
         self.asked = asked
@@ -355,7 +355,7 @@ class Trials:
     def go_on(self, kept: KeptTrials | None) -> None:
         """Take the candidates of trials that were interrupted."""
         if kept is not None and self.out is not None:
-            self.run = Run.open(self.out, type(self.plan.config))
+            self.run = RunDirectory.open(self.out, type(self.plan.config))
             self.table = self.new_table(kept.most)
             kept.fill(self.table)  # of other images none of them holds
 
@@ -389,7 +389,7 @@ class Trials:
         if self.run is None:
             config = with_training(self.plan.config, length=length_of(steps=0))
             parts = recorded_parts(self.data)
-            self.run = Run.create(self.out or default_path(self.plan.name), config, parts)
+            self.run = RunDirectory.create(self.out or default_path(self.plan.name), config, parts)
         self.run.save_model(final_model(self.table, best))
         self.keep(self.run.path)
         if first:
@@ -633,7 +633,7 @@ def trained_answers(config: RunConfig, data: Splits, device: torch.device) -> tu
     problem, place = problem_of(config, data), Place(device)
     with TemporaryDirectory() as folder, warnings.catch_warnings(action="ignore"):  # that its time is short
         config = with_training(config, precision=place.precision(config))
-        run = Run.create(Path(folder) / "trial", config)
+        run = RunDirectory.create(Path(folder) / "trial", config)
         try:
             model = fit(plan_of_run(run, data), place, resumable=False).model.to(device)
             outputs = network_outputs(
@@ -669,7 +669,7 @@ class CandidateComparison:
         """Return the seconds of an image, beside the network's, that what answers in the end may take."""
         return self.table.seconds_to_answer if self.table else 0.0
 
-    def begin(self, run: Run[RunConfig]) -> None:
+    def begin(self, run: RunDirectory[RunConfig]) -> None:
         """Keep the table and what it decided in the run directory of the network, before that learns."""
         if self.table and self.trials:
             write_candidates(run.path, self.table.rows())

@@ -46,7 +46,7 @@ LOCK = ".lock"  # says which process trains in the directory
 ConfigT = TypeVar("ConfigT", bound=CommandConfig, covariant=True)
 
 
-class Run(Generic[ConfigT]):
+class RunDirectory(Generic[ConfigT]):
     """A run directory: what every task's training writes."""
 
     new: bool = False  # whether this process has made it, and does not continue it
@@ -66,7 +66,7 @@ class Run(Generic[ConfigT]):
     @classmethod
     def create(
         cls, path: Path, config: AnyConfig, parts: Mapping[str, ImageDataset] | None = None
-    ) -> Run[AnyConfig]:
+    ) -> RunDirectory[AnyConfig]:
         """Make a new run directory. parts: the images that split.csv lists. Raises InputError: there is
         something at `path` already, or it cannot be written."""
         check_free_for_run(path, config.command)
@@ -78,13 +78,13 @@ class Run(Generic[ConfigT]):
             (path / SPLIT).unlink(missing_ok=True)  # of a run that was ended before it had a configuration
             write_split(path / SPLIT, parts or {})
             write_text(path / "config.toml", text, new=True)  # of two processes one makes the run
-        return Run(path, config)
+        return RunDirectory(path, config)
 
     @classmethod
-    def open(cls, path: Path, kind: type[AnyConfig] = RunConfig) -> Run[AnyConfig]:  # type: ignore[assignment]
+    def open(cls, path: Path, kind: type[AnyConfig] = RunConfig) -> RunDirectory[AnyConfig]:  # type: ignore[assignment]
         """Open an existing run directory. Raises InputError: there is none, or its config.toml does not
         describe a run of this `kind`."""
-        return Run(path, validated(read_tree(path), kind))
+        return RunDirectory(path, validated(read_tree(path), kind))
 
     @classmethod
     def shared(
@@ -95,7 +95,7 @@ class Run(Generic[ConfigT]):
         parts: Mapping[str, ImageDataset] | None = None,
         *,
         begun: bool = False,
-    ) -> Run[AnyConfig]:
+    ) -> RunDirectory[AnyConfig]:
         """Make a new run of several processes: the first one makes it, with its name and configuration.
 
         Args:
@@ -119,15 +119,15 @@ class Run(Generic[ConfigT]):
         return run
 
     @classmethod
-    def after_first_model(cls, path: Path, config: AnyConfig) -> Run[AnyConfig]:
+    def after_first_model(cls, path: Path, config: AnyConfig) -> RunDirectory[AnyConfig]:
         """Make a run in the directory of another of the same images, whose model stays until this one has
         one: until then it counts as stopped at its beginning."""
-        run = Run(path, with_source(config, path))
+        run = RunDirectory(path, with_source(config, path))
         run.note_stop(0, config.training.steps or 1)
         run.write_config()
         return run
 
-    def in_force(self, place: Place) -> Run[ConfigT]:
+    def in_force(self, place: Place) -> RunDirectory[ConfigT]:
         """Return the same run with the configuration by which it is trained here: of a precision that `place`
         decides where config.toml leaves it open, and without a checkpoint to begin with that is gone, where
         the run has weights of its own. config.toml stays as it is."""
@@ -136,23 +136,23 @@ class Run(Generic[ConfigT]):
         run.config = with_training(config, precision=place.precision(config))
         return run
 
-    def with_training(self, **changes: object) -> Run[ConfigT]:
+    def with_training(self, **changes: object) -> RunDirectory[ConfigT]:
         """Return the same run with other settings of its training; config.toml stays as it is."""
-        return Run(self.path, with_training(self.config, **changes))
+        return RunDirectory(self.path, with_training(self.config, **changes))
 
-    def with_shards(self, shard: bool) -> Run[ConfigT]:
+    def with_shards(self, shard: bool) -> RunDirectory[ConfigT]:
         """Return the same run with weights that are sharded over its processes, or not."""
         machine = self.config.training.computed
         return self.with_training(machine=machine.model_copy(update={"shard": shard}))
 
-    def with_data(self, source: str | None) -> Run[ConfigT]:
+    def with_data(self, source: str | None) -> RunDirectory[ConfigT]:
         """Return the same run with its data elsewhere; None: where they were. config.toml stays as it is.
         Raises InputError: they are no longer where they were."""
         if source is None:
             command = f"vitreous {self.config.command} --resume {quote(str(self.path))} --data DATA"
             check_data_present(self.config.source, self.path, f"say where it is now: {command}")
             return self
-        return Run(self.path, with_source(self.config, self.path, absolute_source(source)))
+        return RunDirectory(self.path, with_source(self.config, self.path, absolute_source(source)))
 
     def write_config(self) -> None:
         """Write config.toml. Raises InputError: another process trains by it."""
@@ -166,7 +166,7 @@ class Run(Generic[ConfigT]):
         epochs: float | None = None,
         steps: int | None = None,
         minutes: float | None = None,
-    ) -> tuple[Run[ConfigT], str]:
+    ) -> tuple[RunDirectory[ConfigT], str]:
         """Return the same run with another total of epochs, steps or minutes, which config.toml then has, and
         a sentence about its learning rate, where enough is known for it: from its present step on, the rate
         follows the curve of the new length and may jump there. The result is not that of a run of this length
@@ -175,7 +175,7 @@ class Run(Generic[ConfigT]):
         low = any(each is not None and each <= 0 for each in (epochs, steps, minutes))
         run = self.with_training(length=length)
         if not low:  # what config.toml is to have must be one that opens again
-            run = Run(self.path, configure(self.config, {"training": {"length": length}}))
+            run = RunDirectory(self.path, configure(self.config, {"training": {"length": length}}))
         old, new = self.config.training, run.config.training
         done = (self.states.steps() or [0])[-1]
         rows = [row for row in self.metrics() if row["epoch"]]  # none where it was stopped in its first epoch
@@ -302,7 +302,7 @@ class Run(Generic[ConfigT]):
         """Return the rows of metrics.jsonl."""
         return read_metrics(self.path / "metrics.jsonl")
 
-    def model_so_far(self: Run[RunConfig], classes: Sequence[str]) -> Model:
+    def model_so_far(self: RunDirectory[RunConfig], classes: Sequence[str]) -> Model:
         """Return the model of the newest checkpoint, on the CPU; the initial one where nothing is saved."""
         model = starting_model(without_lost_init(self.config, bool(self.states.steps())), classes)
         return finished(self.learner(model, ON_CPU).result)  # type: ignore[return-value]

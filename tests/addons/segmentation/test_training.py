@@ -29,7 +29,7 @@ from vitreous.tasks.training_run import plan_of_run, resume_run
 from vitreous.training.callbacks import Callback
 from vitreous.training.config import TrainingConfig
 from vitreous.training.initial_model import starting_model
-from vitreous.training.run import Run
+from vitreous.training.run import RunDirectory
 from vitreous.training.settings import to_toml
 from vitreous.training.trainer import Interrupted, NotFinite
 
@@ -62,7 +62,7 @@ def folder(tmp_path_factory):
 
 def planned(folder, path: Path, settings=TINY, **options):
     plan = task_named("segmentation").plan(str(folder), settings, **options)
-    return Run.create(path, plan.config), plan.data
+    return RunDirectory.create(path, plan.config), plan.data
 
 
 def reopened(path):
@@ -145,7 +145,7 @@ def test_a_resumed_run_is_bit_equal(folder, tmp_path):
     fit(plan_of_run(*reopened(tmp_path / "broken")))
     one, other = weights(tmp_path / "whole"), weights(tmp_path / "broken")
     assert all(torch.equal(one[name], other[name]) for name in one)
-    rows = Run.open(tmp_path / "broken", SegmentationConfig).metrics()
+    rows = RunDirectory.open(tmp_path / "broken", SegmentationConfig).metrics()
     assert [row["step"] for row in rows] == list(range(1, 10))
     assert {"loss", "miou", "accuracy"} <= rows[-1].keys()
 
@@ -178,7 +178,7 @@ fit(plan_of_run(started.run, started.data))
         time.sleep(0.05)
     process.kill()
     process.wait()
-    step = Run.open(tmp_path / "run", SegmentationConfig).states.newest().facts["step"]
+    step = RunDirectory.open(tmp_path / "run", SegmentationConfig).states.newest().facts["step"]
     toml = tmp_path / "run" / "config.toml"
     toml.write_text(toml.read_text().replace('"4000 steps"', f'"{step + 2} steps"'))
     run, splits = reopened(tmp_path / "run")
@@ -210,7 +210,7 @@ def test_two_processes_learn_what_one_learns_and_each_image_is_judged_once(folde
         )
         (line,) = done.stdout.strip().splitlines()
         results[processes] = json.loads(line)
-        rows[processes] = Run.open(out, SegmentationConfig).metrics()
+        rows[processes] = RunDirectory.open(out, SegmentationConfig).metrics()
     losses = ([row["loss"] for row in rows[processes]] for processes in (1, 2))
     assert next(losses) == pytest.approx(next(losses), abs=1e-4)
     assert results[1]["test_count"] == results[2]["test_count"] > 0

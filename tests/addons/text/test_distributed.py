@@ -20,7 +20,7 @@ from vitreous.tasks.fit import fit
 from vitreous.tasks.recipe_choice import packaged_config
 from vitreous.tasks.training_run import open_run, plan_of_run
 from vitreous.training.callbacks import read_metrics
-from vitreous.training.run import Run
+from vitreous.training.run import RunDirectory
 from vitreous.training.settings import configure
 
 # One launch goes through several runs: RUN, or RUN@STEP where Ctrl-C comes at that step.
@@ -89,18 +89,18 @@ def launch(folder: Path, *arguments: str | Path, processes: int = 2) -> None:
     run_group(script, Path(__file__).parent, *arguments, processes=processes)
 
 
-def alone(config: TranslationConfig, path: Path) -> Run:
+def alone(config: TranslationConfig, path: Path) -> RunDirectory:
     """What one process makes of it."""
-    run = Run.create(path, config)
+    run = RunDirectory.create(path, config)
     fit(plan_of_run(run, data_of(config)))
     return run
 
 
-def curve(run: Run, name: str = "loss") -> list[float]:
+def curve(run: RunDirectory, name: str = "loss") -> list[float]:
     return [row[name] for row in read_metrics(run.path / "metrics.jsonl")]
 
 
-def result(run: Run) -> torch.Tensor:
+def result(run: RunDirectory) -> torch.Tensor:
     return torch.cat([each.detach().flatten() for each in vt.load(run.path).parameters()])
 
 
@@ -109,7 +109,7 @@ def test_the_loss_curve_is_that_of_one_process(tmp_path: Path) -> None:
     """Weights whole and in shards, though the texts of one process are longer than those of the other."""
     configs = {"replicas": translation(), "shards": translation(machine={"shard": True})}
     one = {name: alone(config, tmp_path / f"{name}-1") for name, config in configs.items()}
-    two = {name: Run.create(tmp_path / f"{name}-2", config) for name, config in configs.items()}
+    two = {name: RunDirectory.create(tmp_path / f"{name}-2", config) for name, config in configs.items()}
     launch(tmp_path, *(run.path for run in two.values()))
     for name in configs:
         assert len(curve(two[name])) == 8, name
@@ -124,9 +124,11 @@ def test_a_run_goes_on_in_any_number_of_processes(tmp_path: Path) -> None:
     config = translation(length="14 steps")
     whole = alone(config, tmp_path / "whole")
     begun = {
-        "replicas": Run.create(tmp_path / "replicas", config),
-        "shards": Run.create(tmp_path / "shards", translation(length="14 steps", machine={"shard": True})),
-        "one": Run.create(tmp_path / "one", config),
+        "replicas": RunDirectory.create(tmp_path / "replicas", config),
+        "shards": RunDirectory.create(
+            tmp_path / "shards", translation(length="14 steps", machine={"shard": True})
+        ),
+        "one": RunDirectory.create(tmp_path / "one", config),
     }
     launch(tmp_path, *(f"{begun[name].path}@10" for name in ("replicas", "shards")))
     launch(tmp_path, f"{begun['one'].path}@10", processes=1)

@@ -30,7 +30,7 @@ from vitreous.tasks.training_run import open_run, plan_of_run, with_run
 from vitreous.training.config import TrainingConfig
 from vitreous.training.learner import Average, Learner, learning_rate
 from vitreous.training.place import ON_CPU
-from vitreous.training.run import Run
+from vitreous.training.run import RunDirectory
 from vitreous.training.settings import configure
 from vitreous.training.trainer import NotFinite
 
@@ -64,7 +64,7 @@ def tiny():
 
 
 def trained(path, config, data):
-    run = Run.create(path, config)
+    run = RunDirectory.create(path, config)
     done = fit(plan_of_run(run, data))
     return done.model, tokenizer_from_json(done.material.files["tokenizer.json"], where="the run")
 
@@ -179,8 +179,8 @@ def test_a_resumed_run_is_bit_equal(tmp_path, tiny, data):
     assert torch.equal(weights(whole), weights(again))
 
     half = configure(tiny, {"training": {"length": "7 steps"}})
-    run = Run.create(tmp_path / "half", tiny)
-    stopped = Run(run.path, half)  # the same run, stopped after 7 steps
+    run = RunDirectory.create(tmp_path / "half", tiny)
+    stopped = RunDirectory(run.path, half)  # the same run, stopped after 7 steps
     fit(plan_of_run(stopped, data))
     assert run.states.steps()[-1] == 7
     reopened = open_run(run.path)
@@ -336,7 +336,7 @@ def test_trackers_are_sent_every_row(tmp_path, tiny, data, monkeypatch):
     config = configure(
         tiny, {"training": {"length": "2 steps", "records": {"log_every": 1, "track": "wandb"}}}
     )
-    run = Run.create(tmp_path / "run", config)
+    run = RunDirectory.create(tmp_path / "run", config)
     with run.tracked() as trackers:
         fit(plan_of_run(run, data), callbacks=trackers)
     assert rows == [1, 2, "closed"]

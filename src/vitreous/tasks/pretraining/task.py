@@ -68,7 +68,7 @@ from vitreous.training.config import RunConfig, length_of
 from vitreous.training.initial_model import described_checkpoint, starting_model
 from vitreous.training.learner import scaled_lr
 from vitreous.training.objectives import Measured, Objective
-from vitreous.training.run import Run, finished
+from vitreous.training.run import RunDirectory, finished
 from vitreous.training.settings import configure
 
 if TYPE_CHECKING:
@@ -290,7 +290,7 @@ class Pretraining(ImageTask[PretrainingT, Splits, nn.Module]):
         found = self.evaluate(model, images, **options)
         return {"validation_loss": found.loss, "validation_explained": found.explained}
 
-    def save(self, run: Run[PretrainingT], result: nn.Module, material: Material) -> None:
+    def save(self, run: RunDirectory[PretrainingT], result: nn.Module, material: Material) -> None:
         run.save_model(result.get_submodule("encoder"))
 
     def finalize(
