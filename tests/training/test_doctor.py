@@ -167,7 +167,7 @@ def test_skipped_steps_and_overfitting(tiny: RunConfig) -> None:
     }
     assert "3 steps" in checks["not finite"]
     assert "before step 80" in checks["not finite"]
-    assert "99.0% right in training but 50.0%" in checks["overfitting"]
+    assert "accuracy is 99.0% in training but 50.0%" in checks["overfitting"]
 
 
 def model_of(**overrides: Any) -> Any:
@@ -338,7 +338,7 @@ def test_a_loss_that_was_never_finite_is_named(broken: Broken) -> None:
 def test_images_that_show_nothing() -> None:
     same = ArrayImages(np.zeros((24, 8, 8, 3), dtype=np.uint8), np.arange(24) % 4, tuple("abcd"), name="made")
     checks = {f.kind: f for f in model_findings(model_of(), same)}
-    assert checks["blank images"].problem == "all of 24 images are the same"
+    assert checks["blank images"].problem == "all 24 images are the same"
     flat = np.random.default_rng(0).integers(0, 255, (24, 8, 8, 3), dtype=np.uint8)
     flat[:8] = np.arange(8, dtype=np.uint8)[:, None, None, None] * 9
     some = ArrayImages(flat, np.arange(24) % 4, tuple("abcd"), name="made")
@@ -474,7 +474,7 @@ def test_test_images_of_another_look_are_found(tiny: RunConfig, tmp_path: Path) 
     ]
     assert command(["train", str(tmp_path / "images"), "--epochs", "6", "--out", str(run), *words]) == 0
     (problem, fix) = found(run)["other looks"]
-    assert "right on the validation images but 0.0% on the test images" in problem
+    assert "on the validation images but 0.0% on the test images" in problem
     assert "near-duplicates" in fix
     assert "on the test images: test images may look different" in (run / "report.html").read_text("utf-8")
 
