@@ -598,7 +598,8 @@ function drawSoon() {
 let pressed = false;
 const CLICKED = "button, a, label.switch, canvas.pick:not(.covering)";
 const press = (event) => {
-  pressed = (event.type !== "keydown" || event.key === " ") && event.target.closest?.(CLICKED) != null;
+  const clicks = event.type === "keydown" ? event.key === " " : event.button === 0; // others open a menu
+  pressed = clicks && event.target.closest?.(CLICKED) != null;
 };
 const release = () => {
   pressed = false;
