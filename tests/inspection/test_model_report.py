@@ -123,7 +123,7 @@ def test_what_the_page_says(rich: Inspection) -> None:
     assert "which patches contributed to “dog”" in page
     assert "row 3, column 5" in page
     assert "Layer similarity (CKA) with another" in page
-    assert "Of 10 images the first 8 are shown; all of them count toward the averages." in page
+    assert "Of 10 images, the first 8 are shown; all of them count toward the averages." in page
 
 
 def test_every_figure_has_an_anchor_of_its_own_and_an_alternative_text(rich: Inspection) -> None:
