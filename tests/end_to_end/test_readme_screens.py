@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 # What each of the two says of its pages.
 READMES = {
     "README.md": (
-        *("draw a digit", "choose an image", "covers the patches of a photograph, and the answer changes"),
+        *("draw a digit", "choose an image", "covers patches of a photograph, and the prediction changes"),
         *("offline", "on a phone", "follow it through every tensor"),
     ),
     "README.ko.md": (
