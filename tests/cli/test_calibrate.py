@@ -65,7 +65,7 @@ def test_what_is_stored_is_calibrated(run, command):
     with torch.no_grad():
         probabilities = model(model.preprocessing([torch.zeros(1, 8, 8)])).softmax(dim=-1)
     assert image.probability == pytest.approx(float(probabilities.max()), abs=1e-5)
-    assert "calibration error without the temperature" in command("evaluate", run).out
+    assert "calibration error before temperature scaling" in command("evaluate", run).out
 
 
 def test_a_run_is_calibrated_again(run, command, workplace):

@@ -65,7 +65,7 @@ def test_a_missing_image_makes_no_training_image_count(run, folder, command, cap
         (folder / path).unlink()
     after = command("evaluate", run, "--json")
     assert json.loads(after.out)["metrics"] == before["metrics"]
-    assert f"data: 3 images of the run are gone (such as {kept[0]}): " in caplog.text
+    assert f"data: 3 images that the run used are missing (such as {kept[0]}): " in caplog.text
     Image.new("RGB", (16, 16)).save(folder / "a" / "new.png")
     found = command("evaluate", run, "--json")
     assert json.loads(found.out)["test_count"] == len(held)

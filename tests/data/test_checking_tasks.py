@@ -68,7 +68,7 @@ def test_masks_that_teach_nothing_or_contradict(pages):
     assert findings["ignored"].found == 1
     assert findings["unseen"].images == ("stamp",)
     conflict = findings["conflict"]
-    assert conflict.problem == "1 pair of equal images has two masks"
+    assert conflict.problem == "1 pair of identical images has different masks"
     assert set(conflict.images[0]) == {str(images / "1.png"), str(images / "again.png")}
 
 

@@ -132,14 +132,14 @@ def test_folders_beside_the_parts_are_left_out_and_said(tmp_path, make):
     (tmp_path / "Docs" / "drafts").mkdir(parents=True)
     assert open_data(str(tmp_path), DataConfig()).train.classes == ("cat", "dog")
     assert kinds(tmp_path)["beside"].startswith(
-        f"1 folder next to those of the splits is left out (such as {tmp_path}"
+        f"1 folder next to the split folders is left out (such as {tmp_path}"
     )
 
 
 def test_images_in_no_class_folder_are_counted(photos, make_jpeg):
     for name in ("loose.jpg", "other.HEIC", ".hidden.jpg"):
         (photos / name).write_bytes(make_jpeg(5))
-    assert kinds(photos)["loose"].startswith("2 images are in no class folder, and are left out")
+    assert kinds(photos)["loose"].startswith("2 images are not in a class folder and are left out")
 
 
 def test_a_class_named_train_is_a_class(tmp_path, make):
@@ -203,18 +203,20 @@ def test_what_is_left_out_is_one_sentence_each(photos, make_jpeg):
         (photos / "cat" / name).write_bytes(b"an image of a phone")
     found = kinds(photos)
     assert found["other format"] == (
-        "1 image is in formats that cannot be read (.svg), and left out "
+        "1 image is left out because its format cannot be read (.svg) "
         f"(such as {photos}/cat/drawing.svg): convert them to PNG or JPEG"
     )
     assert open_data(str(photos), DataConfig()).train.classes == ("cat", "dog")
     assert found["system"].startswith(
-        f"1 folder of the operating system is ignored (such as {photos}/__MACOSX): it can be removed"
+        f"1 operating-system folder is ignored (such as {photos}/__MACOSX): it can be removed"
     )
     assert found["hidden"].startswith(f"1 hidden image is ignored (such as {photos}/cat/._0.jpg)")
-    assert found["empty"].startswith(f"1 class folder holds no image, and is left out (such as {photos}/emu)")
+    assert found["empty"].startswith(
+        f"1 class folder contains no images and is left out (such as {photos}/emu)"
+    )
     assert found["format"] == (
         f"3 images are in formats that need an extra (.heic, .heif, .jxl) (such as {photos}/cat/a.HEIC): "
-        "install what reads them: pip install 'vitreous[heic,science]'"
+        "install support for them: pip install 'vitreous[heic,science]'"
     )
 
 

@@ -52,7 +52,7 @@ def test_a_link_to_images_that_have_a_class_is_no_class(photos, make_jpeg, link,
     splits = open_data(str(photos), DataConfig())
     assert splits.train.classes == ("cat", "dog")
     assert sum(map(len, named_parts(*splits[:3]).values())) == 21
-    assert kinds(photos)["link"].startswith("1 class folder is a link to images that have a class already")
+    assert kinds(photos)["link"].startswith("1 class folder is a link to images that already have a class")
     assert "empty" not in kinds(photos)
 
 
@@ -69,11 +69,11 @@ def test_images_without_an_ending_and_videos_are_named(photos, make_jpeg):
     (photos / "emu" / "README").write_text("about these images")
     (photos / "cat" / "walk.MP4").write_bytes(b"\0\0\0\x18ftypmp42 and so on")
     found = kinds(photos)
-    assert found["no ending"].startswith("3 images are left out, since their names have no extension")
+    assert found["no ending"].startswith("3 images are left out because their names have no extension")
     assert found["video"].startswith("1 video is left out (.mp4)")
     shutil.rmtree(photos / "cat")
     shutil.rmtree(photos / "dog")
-    with pytest.raises(InputError, match="since their names have no extension"):
+    with pytest.raises(InputError, match="because their names have no extension"):
         open_data(str(photos), DataConfig())
 
 

@@ -85,7 +85,7 @@ def test_a_column_for_each_class_is_several_labels(photos, values):
         names = [name for name, shown in (("Cat", number % 2), ("dog", number // 2 % 2)) if shown]
         assert found[path] == "|".join(names)
     [sentence] = said(vt.check_data(table))
-    assert "2 columns of 0 and 1 are a class each (Cat, dog)" in sentence
+    assert "each of 2 columns of 0s and 1s stands for a class (Cat, dog)" in sentence
 
 
 def test_a_column_for_each_class_of_which_one_is_shown_is_one_label(photos):

@@ -82,7 +82,7 @@ def test_nothing_in_common_is_not_compared() -> None:
         "classification",
         [run("a", classified(["0"], [0])), run("b", classified(["1"], [1]))],
     )
-    assert "no held-out example in common" in found.notes()[0]
+    assert "no held-out examples in common" in found.notes()[0]
     assert (found.count, found.differences, found.verdicts()) == (0, [], [])
     assert found.to_json()["differing"] == []
 
@@ -108,7 +108,7 @@ def test_a_number_that_one_run_does_not_have_is_a_dash() -> None:
     plain = classified(names, said)
     for first, second in ((calibrated, plain), (plain, calibrated)):
         found = compare_runs("classification", [run("a", first), run("b", second)])
-        line = next(line for line in found.lines() if line[0].startswith("calibration error without"))
+        line = next(line for line in found.lines() if line[0].startswith("calibration error before"))
         assert sorted(line[1:]) == ["25.0%", "–"]
 
 

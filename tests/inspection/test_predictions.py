@@ -166,7 +166,7 @@ def test_many_images_are_small_and_on_several_sheets(monkeypatch: pytest.MonkeyP
     assert [len(data["sheets"]), data["size"]] == [2, [16, 11]]
     assert sheet(data).shape == (25 * 16, 40 * 11, 3)
     assert sheet(data, 1).shape == (3 * 16, 40 * 11, 3)
-    assert "the 1,100 of 1,200 with the largest loss" in figure.caption
+    assert "The 1,100 of 1,200 evaluated images with the largest loss" in figure.caption
 
 
 def test_small_sizes_keep_the_shape() -> None:

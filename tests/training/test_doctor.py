@@ -69,14 +69,14 @@ def test_a_healthy_run_has_nothing(broken: Broken) -> None:
 def test_a_rate_that_is_too_high(broken: Broken) -> None:
     path = broken({"training": {"peak_lr": 20.0, "optimizer": {"clip_norm": None}}})
     problem, fix = found(path)["learning rate"]
-    assert "the peak rate is 20 with adamw at a batch of 32" in problem
-    assert "set training.peak_lr=0.0005: similar models learn below 0.0025" in fix
+    assert "the peak learning rate is 20 with adamw and a batch size of 32" in problem
+    assert "set training.peak_lr=0.0005: similar models learn at rates below 0.0025" in fix
 
 
 def test_a_rate_that_is_too_low(broken: Broken) -> None:
     findings = found(broken({"training": {"peak_lr": 1e-9}}))
     assert "no better than guessing (ln 10 = 2.303)" in findings["learning rate"][0]
-    assert "set training.peak_lr=0.0005: similar models learn above" in findings["learning rate"][1]
+    assert "set training.peak_lr=0.0005: similar models learn at rates above" in findings["learning rate"][1]
 
 
 def test_a_wrong_normalization(broken: Broken) -> None:
@@ -86,12 +86,12 @@ def test_a_wrong_normalization(broken: Broken) -> None:
 
 def test_a_standard_deviation_too_small_to_divide_by(broken: Broken) -> None:
     findings = found(broken({"preprocessing": {"std": [1e-300]}}))
-    assert "the images themselves are not finite" in findings["origin of NaN"][0]
+    assert "the images themselves contain non-finite values" in findings["origin of NaN"][0]
 
 
 def test_a_patch_as_large_as_the_image(broken: Broken) -> None:
     problem, fix = found(broken({"model": {"patch_size": 8}}))["patch size"]
-    assert "8x8 images in patches of 8x8 are 1 patches" in problem
+    assert "8x8 images give only 1 patch of 8x8 pixels" in problem
     assert "model.patch_size=1" in fix
 
 
@@ -226,7 +226,7 @@ def test_a_model_that_says_the_same_of_everything() -> None:
     with torch.no_grad():
         model.head.bias[2] = 100
     checks = {f.kind: f.problem for f in model_findings(model, images([0, 1, 2, 3] * 4))}
-    assert checks["one class"] == "16 of 16 images are predicted as '2', but only 4 are"
+    assert checks["one class"] == "16 of 16 images are predicted as '2', but only 4 belong to that class"
 
 
 @pytest.mark.slow
@@ -263,12 +263,12 @@ def test_the_command_exits_with_1_for_an_error_alone(
     (tmp_path / "emu").mkdir()
     for command_line in (["doctor"], ["data", "check"]):
         assert command([*command_line, str(tmp_path)]) == 0
-        assert "warning: 1 class folder holds no image, and is left out" in capsys.readouterr().out
+        assert "warning: 1 class folder contains no images and is left out" in capsys.readouterr().out
     for image in (tmp_path / "cat").iterdir():
         shutil.copy(image, tmp_path / "dog" / f"copy-{image.name}")
     for command_line in (["doctor"], ["data", "check"]):
         assert command([*command_line, str(tmp_path)]) == 1
-        assert "pairs of equal images have two labels" in capsys.readouterr().out
+        assert "pairs of identical images have different labels" in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -338,7 +338,7 @@ def test_a_loss_that_was_never_finite_is_named(broken: Broken) -> None:
 def test_images_that_show_nothing() -> None:
     same = ArrayImages(np.zeros((24, 8, 8, 3), dtype=np.uint8), np.arange(24) % 4, tuple("abcd"), name="made")
     checks = {f.kind: f for f in model_findings(model_of(), same)}
-    assert checks["blank images"].problem == "all 24 images are the same"
+    assert checks["blank images"].problem == "all 24 images are identical"
     flat = np.random.default_rng(0).integers(0, 255, (24, 8, 8, 3), dtype=np.uint8)
     flat[:8] = np.arange(8, dtype=np.uint8)[:, None, None, None] * 9
     some = ArrayImages(flat, np.arange(24) % 4, tuple("abcd"), name="made")

@@ -110,7 +110,7 @@ def test_every_kind_of_run_is_examined(kind: str, request: pytest.FixtureRequest
     if kind == "translation":
         learning = "the loss has hardly fallen, from 2.500 to 2.500 after 100 steps"
         assert learning in findings["learning rate"]
-    assert "3 steps had a gradient that was not finite" in findings["not finite"]
+    assert "3 steps had a non-finite gradient" in findings["not finite"]
     assert "waited for data 60.0% of the time" in findings["loader"]
     assert "a.png (the file is empty)" in findings["bad files"]
     assert "mlp_norm.weight is not finite" in findings["origin of NaN"]

@@ -50,7 +50,7 @@ def conflict(root):
     ("damage", "kind", "sentence"),
     [
         (leak, "leak", "data: 4 pairs of images in two splits are the same (train, test)"),
-        (conflict, "conflict", "data: 1 pair of equal images has two labels"),
+        (conflict, "conflict", "data: 1 pair of identical images has different labels"),
     ],
 )
 def test_a_training_says_first_what_spoils_it(tmp_path, capsys, damage, kind, sentence):
@@ -85,7 +85,7 @@ def test_what_is_known_of_the_data_is_printed_once(tmp_path, capsys):
     settings = [f"--set={name}={value}" for name, value in SMALL.items()]
     options = ["--epochs", "1", "--image-size", "16", "--batch-size", "8", "--device", "cpu", *settings]
     assert run(["train", str(tmp_path / "data"), "--out", str(tmp_path / "run"), *options]) == 0
-    printed, sentence = capsys.readouterr(), "1 pair of equal images has two labels"
+    printed, sentence = capsys.readouterr(), "1 pair of identical images has different labels"
     assert sentence in printed.err
     assert (printed.err + printed.out).count(sentence) == 1
     assert "conflict" in (tmp_path / "run" / "findings.json").read_text()

@@ -650,7 +650,7 @@ def test_the_first_of_the_table_is_what_answers(tmp_path: Path, capsys: pytest.C
     assert rows[0]["score"] == max(each["score"] for each in rows)
     assert json.loads((out / "candidates.json").read_text()) == rows
     report = (out / "report.html").read_text(encoding="utf-8")
-    assert "Accuracy in training" not in report, "that of a network which does not answer"
+    assert "Training accuracy (augmented" not in report, "that of a network which does not answer"
     assert f"The model is the best of {len(rows)} candidates: {run.result.title}." in report
     described = vt.describe(out)
     assert str(described).startswith("The model is a support vector machine on pixels.\n")

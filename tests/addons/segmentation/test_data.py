@@ -165,7 +165,7 @@ def test_a_stray_value_in_one_mask_is_named(tmp_path, caplog, value, masks, told
     [
         ([0, 255], "one value", "error", "their values: 0, 255; 255 is ignored"),
         ([255], "nothing in masks", "error", "every pixel of every mask is 255"),
-        ([0, 100], "sparse values", "warning", "values 0, 100, and .* 99 classes are in no mask"),
+        ([0, 100], "sparse values", "warning", "values 0, 100, and .* 99 classes do not appear in any mask"),
         ([0, 100, 255], "sparse values", "warning", "values 0, 100, 255, and .*255 is ignored"),
         ([0, 1, 3, 255], None, None, None),
     ],
