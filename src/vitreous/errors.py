@@ -81,14 +81,19 @@ def check_free(path: Path, advice: str = f"choose another {Param('out')}") -> No
         raise InputError(f"{path} already exists, and is not overwritten: {advice}")
 
 
+# Characters that control a terminal, or turn the direction of what follows, and how they are written out. It
+# is a table, since compiling a pattern needs memory, and one of the errors is that there is none.
+CONTROLS = {
+    code: f"\\u{code:04x}"
+    for first, last in ((0x00, 0x08), (0x0B, 0x1F), (0x7F, 0x9F), (0x202A, 0x202E), (0x2066, 0x2069))
+    for code in range(first, last + 1)
+}
+
+
 def printable(text: str) -> str:
     """Return a text with its control characters written out, so that a terminal does not obey them, and those
     that turn the direction of what follows; line breaks and tabs stay. JSON stays JSON."""
-    return re.sub(
-        r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]",
-        lambda found: f"\\u{ord(found[0]):04x}",
-        text,
-    )
+    return text.translate(CONTROLS)
 
 
 def utf8_name(path: object) -> str:
