@@ -605,7 +605,8 @@ const release = () => {
   pressed = false;
 };
 for (const name of ["pointerdown", "keydown"]) addEventListener(name, press, true);
-for (const name of ["pointerup", "pointercancel", "keyup", "blur"]) addEventListener(name, release, true);
+for (const name of ["pointerup", "pointercancel", "keyup"]) addEventListener(name, release, true);
+addEventListener("blur", release); // of the window alone: a press takes the focus from what had it
 
 // Change what is computed.
 function change(changes) {
