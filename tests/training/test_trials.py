@@ -35,6 +35,7 @@ from vitreous.evaluation.classical import (
 from vitreous.evaluation.measures import MEASURES
 from vitreous.evaluation.result import Metric
 from vitreous.evaluation.scores import Interval, is_better
+from vitreous.languages import speaking
 from vitreous.models.settings import merged
 from vitreous.results import duration
 from vitreous.tasks import doctor, task_named, trials
@@ -186,6 +187,18 @@ def fitted(values: np.ndarray, targets: np.ndarray, classes: int) -> tuple[np.nd
     seen = Seen(torch.from_numpy(values.astype(np.float32)))
     head: Any = linear("", "", seen, torch.from_numpy(targets), problem).head
     return head.weight.numpy(), head.bias.numpy()
+
+
+def test_candidates_have_their_names_in_the_language_of_the_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The report may have another language than the terminal."""
+    trial = Trial(
+        "svm", 0.5, Interval(0, 1), 10, "validation", words=("baselines.k nearest neighbors",), init=(None,)
+    )
+    for locale, name in (("en_US.UTF-8", "k nearest neighbors"), ("ko_KR.UTF-8", "k-최근접 이웃")):
+        monkeypatch.setenv("LC_ALL", locale)
+        for language in ("en", "ko"):
+            with speaking(language):
+                assert trial.sentence().startswith(f"{name}: ")
 
 
 def row(score: float, loss: float | None, seconds: float = 0.0) -> Trial:

@@ -43,6 +43,7 @@ from vitreous.evaluation.measures import Outputs, Truth, candidate_title
 from vitreous.evaluation.outputs import Batching, compute_outputs, number_outputs
 from vitreous.evaluation.scores import Interval
 from vitreous.extensions import outputs_of_task
+from vitreous.languages import speaking
 from vitreous.languages.terminal import said, said_time
 from vitreous.models.config_parts import Config
 from vitreous.models.ensemble import (
@@ -107,8 +108,10 @@ class Trial:
         return score, -math.inf if self.loss is None else -self.loss
 
     def title(self) -> str:
-        """Return its name in the language that is spoken."""
-        return candidate_title(asdict(self))
+        """Return its name for the terminal, which has the language of the locale also where the report has
+        another."""
+        with speaking(None):
+            return candidate_title(asdict(self))
 
     def text(self, value: float) -> str:
         """Return a score as people read it."""
