@@ -238,6 +238,12 @@ def test_the_head_has_the_most_important_findings_and_commands(run: Path) -> Non
     assert "<strong>오류:</strong> 서로 다른 세트(train, test)에 같은 이미지가 5쌍 있습니다." in korean
     assert "학습 세트에서 지우세요." in korean
     assert "pairs of images" not in korean
+    imbalance = Finding("imbalance", {"largest": "a", "most": 9, "smallest": "b", "fewest": 1})
+    with speaking("ko"):
+        korean = write_training_report(
+            run, model=model_of(), evaluation=evaluation(7), images=images(), findings=[imbalance]
+        ).read_text()
+    assert "장 있습니다. data.class_balance=true로" in korean, "a setting has no capital letter"
     # Each word is a span, so that a narrow screen breaks lines between them.
     found = re.findall(r"<dd><code>(.*?)</code></dd>", page)
     commands = [" ".join(re.sub(r"<[^>]+>", " ", each).split()) for each in found]
