@@ -412,7 +412,7 @@ class Trials:
 
     @property
     def first_head(self) -> Tree:
-        """How the head of an encoder that is fine-tuned begins: as a regression where `RunConfig` has it."""
+        """How the head of a fine-tuned encoder begins: as logistic regression where `RunConfig` takes it."""
         return {"head": {"kind": "linear"}} if self.task.name == "classification" else {}
 
     def most_described(self) -> int:
