@@ -41,10 +41,10 @@ HEADS = {
         "parameters": ("Parameter", "Default", "Meaning"),
         "answer": ("Answer", "Type", "Meaning"),
         "refusals": ("Status", "Reason"),
-        "formats": ("Format", "What it is", "Written as", "You must say"),
+        "formats": ("Format", "What it is", "Written as", "What you must specify"),
         "families": ("Family", "Format", "Read: difference", "Written: difference", "Written file opened by"),
         "task-options": ("Option of `train`", "yes", "no"),
-        "task-configurations": ("Command", "Task", "Configuration", "Model", "Its own", "Without"),
+        "task-configurations": ("Command", "Task", "Configuration", "Model", "Additional fields", "Missing fields"),
     },
     "ko": {
         "commands": ("옵션", "값", "기본값", "설명"),

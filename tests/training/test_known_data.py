@@ -49,7 +49,7 @@ def conflict(root):
 @pytest.mark.parametrize(
     ("damage", "kind", "sentence"),
     [
-        (leak, "leak", "data: 4 pairs of images in two splits are the same (train, test)"),
+        (leak, "leak", "data: 4 pairs of images in two splits are identical (train, test)"),
         (conflict, "conflict", "data: 1 pair of identical images has different labels"),
     ],
 )
