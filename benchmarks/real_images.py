@@ -514,15 +514,15 @@ def machine_on_gradients(data: Path) -> dict[str, Any]:
     splits = open_data(str(data), DataConfig(validation_fraction=0.0))
     assert splits.test is not None
     prepared = squashed(splits.summary.channels)
-    learned, asked = (shown(part, prepared) for part in (splits.train, splits.test))
+    pixels, rows = shown(splits.train, prepared)
     kind = "gradients"
-    seen = described(learned.pixels, kind, mirrored=True)
+    seen = described(pixels, kind, mirrored=True)
     assert seen.mirrored is not None
     values = np.concatenate([seen.values.numpy(), seen.mirrored.numpy()])
-    targets = np.tile(splits.train.targets.strata(learned.rows), 2)
-    images = np.tile(np.arange(len(learned.rows)), 2)
-    shuffled = np.random.default_rng(0).permutation(len(learned.rows))[images]
-    count = len(learned.rows)
+    targets = np.tile(splits.train.targets.strata(rows), 2)
+    count = len(rows)
+    images = np.tile(np.arange(count), 2)
+    shuffled = np.random.default_rng(0).permutation(count)[images]
     scores = {}
     for cost in (1.0, 10.0):
         hits = 0
@@ -532,8 +532,9 @@ def machine_on_gradients(data: Path) -> dict[str, Any]:
             hits += int((machine.predict(values[others]) == targets[others]).sum())
         scores[cost] = hits / count
     best = max(scores, key=lambda cost: scores[cost])
-    answers = SVC(C=best).fit(values, targets).predict(described(asked.pixels, kind).values.numpy())
-    return {**accuracy_of(answers == splits.test.targets.strata(asked.rows)), "C": best}
+    pixels, rows = shown(splits.test, prepared)
+    answers = SVC(C=best).fit(values, targets).predict(described(pixels, kind).values.numpy())
+    return {**accuracy_of(answers == splits.test.targets.strata(rows)), "C": best}
 
 
 def measured(name: str, data: Path, minutes: float | None, seed: int, run: Path) -> dict[str, Any]:

@@ -29,9 +29,8 @@ from vitreous.training.distributed import ALONE
 from vitreous.whole_files import write_text
 
 FEWEST = 10  # images that a temperature can be fitted on
-MOST_LOGITS = (
-    1 << 26
-)  # numbers: of 21,841 classes 3,072 images (768 of several labels), enough for one number
+# Numbers: of 21,841 classes 3,072 images (768 of several labels), enough for one number.
+MOST_LOGITS = 1 << 26
 IN_DOUBLE = 1 << 20  # numbers that are handled in double precision together
 MOST_LEARNED = 2000  # images of those that the model learned from
 FOLDS = 5  # by which a temperature is tested on images that it was not fitted on

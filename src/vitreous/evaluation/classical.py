@@ -108,13 +108,6 @@ class Seen(NamedTuple):
         return torch.cat([self.values, self.mirrored]), torch.cat([truth, truth])
 
 
-class SmallImages(NamedTuple):
-    """Images at 64 x 64 pixels, whatever their shape, of those that can be read."""
-
-    pixels: Tensor  # uint8 (N, C, 64, 64)
-    rows: Rows  # their numbers in the dataset
-
-
 def squashed(channels: int, value_range: ValueRange = None) -> Preprocessing:
     """Return how images are prepared for classical methods alone: all of them, at 64 x 64 pixels."""
     return Preprocessing(
@@ -126,16 +119,16 @@ def squashed(channels: int, value_range: ValueRange = None) -> Preprocessing:
     )
 
 
-def shown(images: ImageDataset, prepared: Preprocessing) -> SmallImages:
-    """Return the images that can be read as classical methods see them, from images that are prepared: for
-    these methods, or for a model."""
+def shown(images: ImageDataset, prepared: Preprocessing) -> tuple[Tensor, Rows]:
+    """Return the images that can be read as classical methods see them, uint8 (N, C, 64, 64), and their
+    numbers in the dataset: from images that are prepared for these methods, or for a model."""
 
     def pixels(batch: Batch) -> Tensor:
         return as_bytes(stored_values(batch.images, prepared), SIDE).to(torch.uint8)
 
     workers = worker_count(None)
     found = compute_outputs(nn.Identity(), images, pixels, preprocessing=prepared, workers=workers)
-    return SmallImages(found.values, found.indices)
+    return found.values, found.indices
 
 
 @torch.inference_mode()
@@ -288,9 +281,19 @@ class LogisticSetting(Config):
 
     def fit(self, seen: Seen, truth: Truth) -> tuple[LinearConfig, nn.Module]:
         """Fit a linear map on images."""
+        from sklearn.linear_model import LogisticRegression
+
         values = seen.values.numpy()
         mean, std = values.mean(axis=0), values.std(axis=0) + 1e-6
-        weight, bias = fit_penalized(self.penalty, (values - mean) / std, truth.numpy(), self.classes)
+        weight = np.zeros((self.classes, values.shape[1]), values.dtype)
+        bias = np.full(self.classes, UNSEEN, values.dtype)
+        penalized = LogisticRegression(C=1 / (self.penalty * len(values)), max_iter=ITERATIONS)
+        with warnings.catch_warnings(action="ignore"):  # that the last digits have not settled
+            fitted = penalized.fit((values - mean) / std, truth.numpy())
+        rows, shifts = fitted.coef_, fitted.intercept_
+        if len(fitted.classes_) == 2:  # each gets half of the difference
+            rows, shifts = np.concatenate([-rows, rows]) / 2, np.concatenate([-shifts, shifts]) / 2
+        weight[fitted.classes_], bias[fitted.classes_] = rows, shifts
         weight = weight / std
         return LinearConfig(), linear_head(torch.from_numpy(weight), torch.from_numpy(bias - weight @ mean))
 
@@ -432,9 +435,8 @@ def support_vectors(
 
 def nearest_neighbors(name: str, sees: str, seen: Seen, truth: Truth, problem: Problem) -> Fitted:
     """Choose how many of the nearest images answer."""
-    settings: list[Setting] = []
-    for count in NEIGHBORS:
-        settings.append(NeighborsSetting(neighbors=count, task=problem.task, outputs=problem.outputs))
+    task, outputs = problem.task, problem.outputs
+    settings = [NeighborsSetting(neighbors=count, task=task, outputs=outputs) for count in NEIGHBORS]
     return best_setting(name, sees, settings, seen, truth, problem)
 
 
@@ -444,9 +446,7 @@ def linear(name: str, sees: str, seen: Seen, truth: Truth, problem: Problem) -> 
     the time."""
     classes = problem.meaning == "softmax"
     if classes and seen.values.shape[1] <= MOST_LOGISTIC:
-        settings: list[Setting] = []
-        for penalty in PENALTIES:
-            settings.append(LogisticSetting(penalty=penalty, classes=problem.outputs))
+        settings = [LogisticSetting(penalty=each, classes=problem.outputs) for each in PENALTIES]
         return best_setting(name, sees, settings, seen, truth, problem)
     began = time.perf_counter()
     values = seen.values.double() / spread_of(seen.values, problem.meaning)
@@ -486,23 +486,6 @@ def wanted_of(truth: Truth, meaning: OutputKind, outputs: int) -> Float[Tensor, 
     if meaning == "softmax":
         return F.one_hot(truth, outputs).double()
     return truth.double().reshape(len(truth), -1)
-
-
-def fit_penalized(
-    penalty: float, values: Float[np.ndarray, "N D"], targets: Rows, classes: int
-) -> tuple[Float[np.ndarray, "classes D"], Float[np.ndarray, " classes"]]:
-    """Fit logistic regression with an l2 penalty; of two classes each gets half of the difference."""
-    from sklearn.linear_model import LogisticRegression
-
-    weight = np.zeros((classes, values.shape[1]), values.dtype)
-    bias = np.full(classes, UNSEEN, values.dtype)
-    with warnings.catch_warnings(action="ignore"):  # that the last digits have not settled
-        fitted = LogisticRegression(C=1 / (penalty * len(values)), max_iter=ITERATIONS).fit(values, targets)
-    rows, shifts = fitted.coef_, fitted.intercept_
-    if len(fitted.classes_) == 2:
-        rows, shifts = np.concatenate([-rows, rows]) / 2, np.concatenate([-shifts, shifts]) / 2
-    weight[fitted.classes_], bias[fitted.classes_] = rows, shifts
-    return weight, bias
 
 
 def linear_head(weight: Tensor, bias: Tensor) -> nn.Linear:
@@ -641,8 +624,8 @@ def baselines_on(
     began = time.perf_counter()
     if len(held_out) > MOST_ASKED:
         held_out = held_out.subset(np.array(held_out.sample(MOST_ASKED)))
-    images = shown(held_out, learned.prepared)
-    truth = held_out.targets.tensor(images.rows)
+    pixels, rows = shown(held_out, learned.prepared)
+    truth = held_out.targets.tensor(rows)
     reading = time.perf_counter() - began
     of = f", on {len(learned.truth):,} of {learned.of:,} images" if len(learned.truth) < learned.of else ""
     values: dict[str, Values] = {}
@@ -650,7 +633,7 @@ def baselines_on(
     for method, head in fitted:
         began = time.perf_counter()
         if method.sees not in values:
-            values[method.sees] = seen_by_classical(images.pixels, method.sees)
+            values[method.sees] = seen_by_classical(pixels, method.sees)
         answers = Fitted(method, head, values[method.sees]).ask(values[method.sees])
         spent = method.seconds + reading + time.perf_counter() - began
         results.append(baseline(method.name, answers, truth, problem, method.setting.words + of, spent))
@@ -668,32 +651,15 @@ def baseline(
 
 def without_images(truth: Truth, problem: Problem, count: int) -> tuple[str, Outputs]:
     """Return the answer that is best without looking at an image, and what it is called: the most frequent
-    class, the frequency of each label, the mean of the numbers."""
-    name, answer = WITHOUT_IMAGES[problem.meaning]
-    return name, answer(truth, problem.outputs).float().reshape(1, -1).expand(count, -1)
-
-
-def shares_of_classes(truth: Truth, classes: int) -> Float[Tensor, " classes"]:
-    """Return how frequent each class is, as logits."""
-    counts = torch.bincount(truth, minlength=classes).double()
-    return ((counts + 1 / len(counts)) / (counts.sum() + 1)).log()
-
-
-def frequencies_of_labels(truth: Truth, labels: int) -> Float[Tensor, " labels"]:
-    """Return how frequent each label is, as logits."""
-    return truth.double().mean(dim=0).clamp(1e-3, 1 - 1e-3).logit()
-
-
-def mean_of_numbers(truth: Truth, outputs: int) -> Float[Tensor, ""]:
-    """Return the mean of numbers."""
-    return truth.float().mean()
-
-
-WITHOUT_IMAGES: dict[str, tuple[str, Callable[[Truth, int], Tensor]]] = {
-    "softmax": ("majority class", shares_of_classes),
-    "sigmoid": ("label frequencies", frequencies_of_labels),
-    "number": ("mean of the training numbers", mean_of_numbers),
-}
+    class, the frequency of each label, the mean of the numbers. Frequencies are given as logits."""
+    if problem.meaning == "softmax":
+        counts = torch.bincount(truth, minlength=problem.outputs).double()
+        name, answer = "majority class", ((counts + 1 / len(counts)) / (counts.sum() + 1)).log()
+    elif problem.meaning == "sigmoid":
+        name, answer = "label frequencies", truth.double().mean(dim=0).clamp(1e-3, 1 - 1e-3).logit()
+    else:
+        name, answer = "mean of the training numbers", truth.float().mean()
+    return name, answer.float().reshape(1, -1).expand(count, -1)
 
 
 def images_to_learn(parts: Sequence[ImageDataset], prepared: Preprocessing, most: int) -> Learned:
@@ -705,9 +671,9 @@ def images_to_learn(parts: Sequence[ImageDataset], prepared: Preprocessing, most
         chosen = np.arange(len(part))
         if count > most:
             chosen = np.array(part.sample(max(most * len(part) // count, 1)))
-        read = shown(part.subset(chosen) if count > most else part, prepared)
-        rows = chosen[read.rows]
-        one = Learned(read.pixels, rows, part.targets.tensor(rows), part.together(rows), prepared, len(part))
+        pixels, read = shown(part.subset(chosen) if count > most else part, prepared)
+        rows = chosen[read]
+        one = Learned(pixels, rows, part.targets.tensor(rows), part.together(rows), prepared, len(part))
         found = one if found is None else found.and_others(one)
     assert found is not None
     return found
@@ -799,18 +765,17 @@ def try_mirroring(splits: Splits) -> Mirroring | None:
     """Learn from the training images, from them and their mirror images, and from those in both directions.
     None where no class has two images. Raises InputError: no image can be read."""
     some = splits.train.subset(np.array(splits.train.sample(MOST_TRIED)))
-    images = shown(some, squashed(splits.summary.channels, splits.summary.value_range))
-    targets = some.targets.strata(images.rows)
+    pixels, rows = shown(some, squashed(splits.summary.channels, splits.summary.value_range))
+    targets = some.targets.strata(rows)
     counts = np.bincount(targets)
     if (counts > 0).sum() < 2 or counts.max() < 2:
         return None
-    pixels = images.pixels
     views = [pixels, pixels.flip(-1)]
     if splits.summary.channels != 3:  # of others, top and bottom are seldom alike
         views += [pixels.flip(-2), pixels.flip(-1, -2)]
     values = [seen_by_classical(each, "gradients") for each in views]
     scale = 1 / (values[0].shape[1] * max(float(values[0].var(correction=0)), 1e-12))
-    folds, classes = folds_of(targets, some.together(images.rows)), len(some.classes)
+    folds, classes = folds_of(targets, some.together(rows)), len(some.classes)
     found = []
     for count in (1, 2, 4)[: len(views) // 2 + 1]:
         how = MachineSetting(cost=COSTS[0], gamma=scale, classes=classes)

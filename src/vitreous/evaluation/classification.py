@@ -324,9 +324,8 @@ class MultiLabelEvaluation(LabelEvaluation):
         return {"per_class": rows}
 
     def tables(self) -> list[TextTable]:
-        rows = []
-        for label, precision in zip(self.classes, self.average_precision, strict=True):
-            rows.append((label, percent(precision)))
+        columns = zip(self.classes, self.average_precision, strict=True)
+        rows = [(label, percent(precision)) for label, precision in columns]
         return [TextTable("", (word("class"), word("average precision")), rows)]
 
 

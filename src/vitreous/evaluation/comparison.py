@@ -59,11 +59,7 @@ class Comparison(Result):
     @cached_property
     def differences(self) -> list[PairedDifference]:
         """Of each run but the first, to the first."""
-        scores: list[ExampleScores] = []
-        for evaluation in self.common:
-            found = evaluation.scores()
-            if found is not None:
-                scores.append(found)
+        scores = [found for each in self.common if (found := each.scores()) is not None]
         return [paired_difference(each, scores[0]) for each in scores[1:]]
 
     @property

@@ -51,8 +51,7 @@ def cached_features(
         rows = cached["rows"]
         return Features(cached["values"], cached["targets"], rows, images.together(rows))
     with computing(precision, device):
-        outputs = single_label_outputs(model, images, **batching)
-    features = features_of(outputs, images)
+        features = extract(model, images, **batching)
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole(path) as partial:
         found = {"values": features.values, "targets": features.targets, "rows": features.rows}
@@ -63,20 +62,9 @@ def cached_features(
 def extract(model: Runnable | nn.Module, images: ImageDataset, **batching: Unpack[Batching]) -> Features:
     """Compute the features of every image once. Raises InputError: images with several labels, or none that
     can be decoded."""
-    return features_of(single_label_outputs(model, images, **batching), images)
-
-
-def single_label_outputs(
-    model: Runnable | nn.Module, images: ImageDataset, **batching: Unpack[Batching]
-) -> Outputs:
-    """Return `feature_outputs` of images with one class each. Raises InputError."""
     if isinstance(images.targets, LabelTargets):
         raise InputError("a probe needs one class for each image, but these images have several labels")
-    return feature_outputs(model, images, **batching)
-
-
-def features_of(outputs: Outputs, images: ImageDataset) -> Features:
-    """Return what was computed of images, with their classes, numbers and groups."""
+    outputs = feature_outputs(model, images, **batching)
     rows = outputs.indices
     return Features(outputs.values.numpy(), images.targets.strata(rows), rows, images.together(rows))
 
@@ -85,7 +73,6 @@ def feature_outputs(
     model: Runnable | nn.Module, images: ImageDataset, **batching: Unpack[Batching]
 ) -> Outputs:
     """Compute what the head of a model sees of every image, (N, D). Raises InputError: no image is good."""
-
     encoder: Any = model
 
     def features(batch: Batch) -> Tensor:

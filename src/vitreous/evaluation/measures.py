@@ -58,9 +58,8 @@ def cross_entropy(outputs: Outputs, truth: Truth) -> float:
 def mean_precision(outputs: Outputs, truth: Truth) -> float:
     """Return the mean average precision of the labels that some image has."""
     relevant, scores = truth.numpy() > 0.5, outputs.numpy()
-    found: list[float] = []
-    for column in np.flatnonzero(relevant.any(axis=0)):
-        found.append(average_precision(relevant[:, column], scores[:, column]))
+    shown = np.flatnonzero(relevant.any(axis=0))
+    found = [average_precision(relevant[:, column], scores[:, column]) for column in shown]
     return float(np.mean(found)) if found else float("nan")
 
 

@@ -155,10 +155,11 @@ def layers(model: Model, images: Float[Tensor, "B C H W"], targets: Int[Tensor, 
     blocks = getattr(model, "blocks", None)
     if not isinstance(blocks, nn.ModuleList) or not len(blocks):
         return
-    sizes: list[float] = []
+    sizes: list[float] = []  # how much larger tokens are after each layer
 
     def note(block: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        sizes.append(ratio(output, inputs[0]))
+        before = inputs[0].detach().square().mean().sqrt().clamp(1e-12)
+        sizes.append(float(output.detach().square().mean().sqrt() / before))
 
     handles = [block.register_forward_hook(note) for block in blocks]
     frozen = {name for name, p in model.named_parameters() if not p.requires_grad}
@@ -170,27 +171,16 @@ def layers(model: Model, images: Float[Tensor, "B C H W"], targets: Int[Tensor, 
     if growth.max() > EXPLODING:
         layer = int(np.argmax(growth > EXPLODING))
         yield from finding("exploding layer", layer=layer + 1, times=growth[layer])
-    reached = gradient_sizes(model)
+    reached: dict[int, float] = {}  # the largest gradient in each layer
+    for name, parameter in model.named_parameters():
+        if name.startswith("blocks.") and parameter.grad is not None:
+            layer = int(name.split(".")[1])
+            reached[layer] = max(reached.get(layer, 0.0), float(parameter.grad.abs().max()))
     least = VANISHING * max(reached.values(), default=0)
     dead = [layer + 1 for layer in range(len(blocks)) if reached.get(layer, 0.0) <= least]
     if dead and not frozen:
         yield from finding("dead layer", layers=dead)
     model.zero_grad()
-
-
-def ratio(output: Tensor, before: Tensor) -> float:
-    """How much larger tokens are after a layer."""
-    return float(output.detach().square().mean().sqrt() / before.detach().square().mean().sqrt().clamp(1e-12))
-
-
-def gradient_sizes(model: nn.Module) -> dict[int, float]:
-    """The largest gradient in each encoder layer."""
-    largest: dict[int, float] = {}
-    for name, parameter in model.named_parameters():
-        if name.startswith("blocks.") and parameter.grad is not None:
-            layer = int(name.split(".")[1])
-            largest[layer] = max(largest.get(layer, 0.0), float(parameter.grad.abs().max()))
-    return largest
 
 
 @torch.no_grad()

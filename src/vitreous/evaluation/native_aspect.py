@@ -15,6 +15,7 @@ from vitreous.errors import InputError
 from vitreous.models.model import Runnable
 from vitreous.models.preprocessing import NativePreprocessing, unpadded
 from vitreous.models.vit import ViT
+from vitreous.training.precision import weights_type
 
 Images = Float[Tensor, "B C H W"] | Sequence[Float[Tensor, "C H W"]]
 
@@ -77,7 +78,7 @@ class NativeAspect(nn.Module):
         tables: dict[tuple[int, int], Tensor] = {}
         prefix, extra = self.config.num_prefix_tokens, self.config.num_class_tokens
         for image in unpadded(images) if isinstance(images, Tensor) else images:
-            patches = self.model.stem(image[None].to(self.weights_type))
+            patches = self.model.stem(image[None].to(weights_type(self.model)))
             grid = image.shape[1] // self.config.patch_size[0], image.shape[2] // self.config.patch_size[1]
             if grid not in tables:
                 tables[grid] = self.positions(grid)
@@ -85,11 +86,6 @@ class NativeAspect(nn.Module):
             z = torch.cat([z[:extra] + table[:extra], z[extra:prefix], z[prefix:] + table[extra:]])
             rows.append(self.model.embedding_norm(z))
         return nn.utils.rnn.pad_sequence(rows, batch_first=True), [len(row) for row in rows]
-
-    @property
-    def weights_type(self) -> torch.dtype:
-        """The type of the weights."""
-        return next(self.model.parameters()).dtype
 
     def tokens(self, images: Images) -> list[Float[Tensor, "T D"]]:
         """The tokens of each image after the last layer and the final norm."""

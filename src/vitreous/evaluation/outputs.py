@@ -47,16 +47,6 @@ class Batching(TypedDict, total=False):
     threads: Threads | None
 
 
-class EvaluationFields(TypedDict):
-    """Of which images there are outputs, as `Outputs` has it."""
-
-    indices: Int[np.ndarray, " N"]
-    names: tuple[str, ...]
-    failed: Mapping[str, str]
-    damaged: Mapping[str, str]
-    seconds: float
-
-
 class Outputs(NamedTuple):
     """The outputs for the images that could be decoded."""
 
@@ -68,15 +58,11 @@ class Outputs(NamedTuple):
     seconds: float  # from the first image to the last
 
     @property
-    def evaluation_fields(self) -> EvaluationFields:
+    def evaluation_fields(self) -> dict[str, Any]:
         """What every evaluation has of them: everything but the values."""
-        return {
-            "indices": self.indices,
-            "names": self.names,
-            "failed": self.failed,
-            "damaged": self.damaged,
-            "seconds": self.seconds,
-        }
+        fields = self._asdict()
+        del fields["values"]
+        return fields
 
 
 @contextmanager

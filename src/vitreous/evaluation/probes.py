@@ -173,15 +173,15 @@ def probe(
     )
 
 
-def knn_hits(train: Features, test: Features, *, classes: int, neighbors: int = NEIGHBORS) -> int:
+def knn_hits(train: Features, test: Features, *, classes: int) -> int:
     """Return how many of `test` are classified correctly by `knn_answers`."""
-    return int((knn_answers(train, test, classes=classes, neighbors=neighbors) == test.targets).sum())
+    return int((knn_answers(train, test, classes=classes) == test.targets).sum())
 
 
 def knn_answers(
-    train: Features, test: Features, *, classes: int, neighbors: int = NEIGHBORS, among_them: bool = False
+    train: Features, test: Features, *, classes: int, among_them: bool = False
 ) -> Int[np.ndarray, " N"]:
-    """Return the class of each of `test` by its nearest images, or all where there are fewer, with votes
+    """Return the class of each of `test` by its 20 nearest images, or all where there are fewer, with votes
     exp(cosine similarity / temperature). among_them: both are the same images, and none votes on itself."""
     bank = F.normalize(torch.from_numpy(train.values), dim=1)
     queries = F.normalize(torch.from_numpy(test.values), dim=1)
@@ -191,7 +191,7 @@ def knn_answers(
         similar = queries[first : first + CHUNK] @ bank.T
         if among_them:
             similar.diagonal(first).fill_(-1.0)
-        similarity, nearest = similar.topk(min(neighbors, len(bank)))
+        similarity, nearest = similar.topk(min(NEIGHBORS, len(bank)))
         # Minus the largest, so that exp cannot overflow; votes are compared, so a factor does not matter.
         weights = ((similarity - similarity[:, :1]) / TEMPERATURE).exp()
         votes = torch.zeros(len(weights), classes).scatter_add_(1, labels[nearest], weights)
@@ -286,8 +286,7 @@ class RidgeClassifier:
     def scores(self, values: Float[np.ndarray, "N D"], l2: float) -> Float[np.ndarray, "N classes"]:
         """One number for each class; the largest wins."""
         weights = self.left @ (self.right / (self.eigenvalues + l2)[:, None])
-        scores: np.ndarray = (self.whiten(torch.from_numpy(values).double()) @ weights).numpy()
-        return scores
+        return (self.whiten(torch.from_numpy(values).double()) @ weights).numpy()
 
 
 def accuracy(scores: Float[np.ndarray, "N classes"], targets: Int[np.ndarray, " N"]) -> float:

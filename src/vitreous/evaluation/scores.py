@@ -154,8 +154,7 @@ def save_confusion(
     file: Path, targets: Int[np.ndarray, " N"], predictions: Int[np.ndarray, " N"], labels: Sequence[str]
 ) -> None:
     """Write the pairs of classes that occur, as arrays: actual, predicted, count, classes (.npz)."""
-    found = sparse_confusion(targets, predictions, len(labels))
-    actual, predicted, count = found
+    actual, predicted, count = sparse_confusion(targets, predictions, len(labels))
     with whole(file) as beside, beside.open("wb") as opened:
         np.savez_compressed(opened, actual=actual, predicted=predicted, count=count, classes=np.array(labels))
 
