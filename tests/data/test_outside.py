@@ -22,7 +22,7 @@ from vitreous.data.image_list import ImageList, image_list, read_url
 from vitreous.data.image_samples import evaluation_loader
 from vitreous.data.sources import open_data
 from vitreous.data.sources.folders import index_folder
-from vitreous.data.sources.manifests import read_manifest
+from vitreous.data.sources.manifests import read_table
 from vitreous.data.sources.remote import expanded
 from vitreous.data.sources.shard_index import members, read_label
 from vitreous.errors import InputError, check_free
@@ -216,17 +216,17 @@ def test_a_table_is_the_same_in_every_encoding(tmp_path_factory, encoding, names
     path = tmp_path_factory.getbasetemp() / "manifest.csv"
     rows = ["path,label", *(f"{number}.png,{name}" for number, name in enumerate(names))]
     path.write_bytes("\r\n".join(rows).encode(encoding))
-    assert read_manifest(path, DataConfig()).labels == names
+    assert read_table(path).column("label") == names
 
 
 def test_a_table_of_another_encoding_is_said(tmp_path, caplog):
     path = tmp_path / "manifest.csv"
     path.write_bytes("path,label\n1.png,고양이\n".encode("cp949"))
-    assert read_manifest(path, DataConfig()).labels == ["고양이"]
+    assert read_table(path).column("label") == ["고양이"]
     assert "read as CP949" in caplog.text
     path.write_bytes(b"path,label\n\xff\xff,a\n")
     with pytest.raises(InputError, match="neither UTF-8 nor UTF-16 nor CP949"):
-        read_manifest(path, DataConfig())
+        read_table(path)
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def test_a_table_of_another_encoding_is_said(tmp_path, caplog):
 def test_a_table_with_an_endless_field(tmp_path, content):
     (tmp_path / "m.csv").write_text(content)
     with pytest.raises(InputError, match="is not a table"):
-        read_manifest(tmp_path / "m.csv", DataConfig())
+        read_table(tmp_path / "m.csv")
 
 
 @pytest.mark.timeout(20)

@@ -74,14 +74,10 @@ def image_parts(data: str | Path | Iterable[object]) -> Iterator[ImagePart]:
     first = next(pieces, None)
     if first is None:
         raise InputError(f"there are no images in {', '.join(specs)}"[:200])
-    return numbered(chain([first], pieces))
-
-
-def numbered(pieces: Iterable[Piece]) -> Iterator[ImagePart]:
-    """Yield pieces as parts with their numbers and keys."""
-    for number, piece in enumerate(pieces):
-        key = hashlib.blake2b(os.fsencode(piece.key), digest_size=16).hexdigest()
-        yield ImagePart(number, key, piece.open)
+    return (
+        ImagePart(number, hashlib.blake2b(os.fsencode(piece.key), digest_size=16).hexdigest(), piece.open)
+        for number, piece in enumerate(chain([first], pieces))
+    )
 
 
 def together(found: Iterable[str | Piece]) -> Iterator[Piece]:
@@ -164,7 +160,7 @@ def file_entries(system: AbstractFileSystem, path: str) -> Iterator[str | Piece]
         case ".parquet":
             yield from parquet_entries(system, path)
         case ".csv" | ".tsv" | ".jsonl" as suffix:
-            text, _ = decoded_text(system.cat_file(path), path)
+            text = decoded_text(system.cat_file(path), path)
             table = json_table(text, path) if suffix == ".jsonl" else text_table(text, path)
             column = table.place(path_column(table.header, path)) or 0
             yield from manifest_paths(

@@ -17,7 +17,7 @@ import io
 import json
 import logging
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -71,21 +71,6 @@ class ManifestTable(NamedTuple):
         return [] if place is None else [fields[place].strip() for fields in self.lines.values()]
 
 
-class ManifestRows(NamedTuple):
-    """A manifest's columns, of equal length; splits, groups and times are empty if there is no such column.
-    lines: where each row is in the file, in words. shown: the classes of each image, where each class has a
-    column, and `labels` are empty."""
-
-    paths: list[str]
-    labels: list[str]
-    splits: list[str]
-    groups: list[str]
-    times: list[str]
-    lines: list[str]
-    shown: list[list[str]] | None = None
-    findings: tuple[Finding, ...] = ()
-
-
 def open_manifest(
     path: Path, config: DataConfig, labels: TargetKind, table: ManifestTable | None = None
 ) -> Parts:
@@ -95,37 +80,6 @@ def open_manifest(
         labels: whether the column label holds classes, or numbers to predict, or need not be there.
         table: in the manifest, where it is read already; paths are relative to its folder.
     """
-    rows = read_manifest(path, config, labels, table)
-    if not rows.paths:
-        raise InputError(f"{path} lists no image: write {COLUMNS}, one line for each image")
-    targets: Targets
-    separator = config.settings_of(ManifestForm).label_separator
-    if labels == "numbers":
-        if separator != "|":
-            raise InputError(
-                f"data.form.label_separator={separator!r} separates classes, but {path} has numbers: leave "
-                "it out"
-            )
-        targets = read_numbers(rows, path)
-    else:
-        read = partial(manifest_labels, rows, separator, path)
-        targets = classes_if_any(read, len(rows.paths), labels)
-    images = FileImages(path.parent, path_array(rows.paths), targets)
-    images = images.with_(
-        findings=rows.findings,
-        groups=np.array(rows.groups) if rows.groups else None,
-        times=read_times(rows, path) if rows.times else None,
-    )
-    if not rows.splits:
-        return split(images, config)
-    return by_name(images, rows.splits, config, where=str(path))
-
-
-def read_manifest(
-    path: Path, config: DataConfig, labels: TargetKind = "classes", table: ManifestTable | None = None
-) -> ManifestRows:
-    """Return the columns of a manifest. Raises InputError: one that is needed is missing. labels, table: as
-    of `open_manifest`."""
     table, form, group_by = table or read_table(path), config.settings_of(ManifestForm), config.group_by
     time = config.split.time if isinstance(config.split, SplitByTime) else None
     paths = path_column(table.header, str(path), form.path_column)
@@ -137,23 +91,35 @@ def read_manifest(
             f"{path} has no column 'label' (it has: {', '.join(table.header)}): name the column with the "
             "labels, or several of 0 and 1, in data.form.label_column"
         )
-    read: dict[str, Any] = {"file": path.name, "paths": paths, "severity": "note"}
-    shown, findings = None, list[Finding]()
+    found: dict[str, Any] = {"file": path.name, "paths": paths, "severity": "note"}
+    targets: Targets | None = None
+    findings = list[Finding]()
     if len(chosen) > 1:
-        shown = of_zeros_and_ones(table, chosen, path)
-        findings += finding("columns.several", classes=chosen, **read)
+        targets = of_zeros_and_ones(table, chosen, path)
+        findings += finding("columns.several", classes=chosen, **found)
     elif chosen and (paths.lower(), chosen[0].lower()) != ("path", "label"):
-        findings += finding("columns", labels=chosen[0], **read)
-    return ManifestRows(
-        paths=table.column(paths),
-        labels=table.column(chosen[0]) if len(chosen) == 1 else [""] * len(table.lines),
-        splits=table.column("split"),
-        groups=table.column(group_by),
-        times=table.column(time),
-        lines=list(table.lines),
-        shown=shown,
+        findings += finding("columns", labels=chosen[0], **found)
+    if not table.lines:
+        raise InputError(f"{path} lists no image: write {COLUMNS}, one line for each image")
+
+    texts = table.column(chosen[0]) if len(chosen) == 1 else [""] * len(table.lines)
+    if labels == "numbers":
+        if form.label_separator != "|":
+            raise InputError(
+                f"data.form.label_separator={form.label_separator!r} separates classes, but {path} has "
+                "numbers: leave it out"
+            )
+        targets = read_numbers(table, texts, path)
+    elif targets is None:
+        read = partial(manifest_labels, table, texts, form.label_separator, path)
+        targets = classes_if_any(read, len(texts), labels)
+    groups, splits = table.column(group_by), table.column("split")
+    images = FileImages(path.parent, path_array(table.column(paths)), targets).with_(
         findings=tuple(findings),
+        groups=np.array(groups) if groups else None,
+        times=read_times(table, time, path),
     )
+    return by_name(images, splits, config, where=str(path)) if splits else split(images, config)
 
 
 def metadata_files(root: Path) -> dict[str, Path]:
@@ -236,8 +202,8 @@ def label_columns(table: ManifestTable, others: Sequence[str], name: str | None 
     return binary if len(binary) > 1 and len(binary) == len(others) else []
 
 
-def of_zeros_and_ones(table: ManifestTable, classes: Sequence[str], path: Path) -> list[list[str]]:
-    """Return the classes of each image, of which each has a column. Raises InputError for other values."""
+def of_zeros_and_ones(table: ManifestTable, classes: Sequence[str], path: Path) -> Targets:
+    """Return the targets of images where each class has a column. Raises InputError for other values."""
     shown: list[list[str]] = [[] for _ in table.lines]
     for name in classes:
         for where, names, text in zip(table.lines, shown, table.column(name), strict=True):
@@ -248,14 +214,19 @@ def of_zeros_and_ones(table: ManifestTable, classes: Sequence[str], path: Path) 
                     f"{where} of {path} has {text!r} in the column of class {name!r}: write 1 if the "
                     "image shows it, and 0 if it does not"
                 )
-    return shown
+    if all(len(names) == 1 for names in shown):
+        return named_targets([name for [name] in shown], str(path))
+    return named_targets([dict.fromkeys(names, 1.0) for names in shown], str(path))
 
 
 def read_table(path: Path) -> ManifestTable:
     """Return the table in a file. Raises InputError: a line has another number of fields than the first."""
     if path.suffix == ".parquet":
         return read_parquet(path)
-    text, _ = decoded_text(read_bytes(path), str(path))
+    try:
+        text = decoded_text(read_regular(path), str(path))
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
     table = json_table(text, str(path)) if path.suffix == ".jsonl" else text_table(text, str(path))
     for where, fields in table.lines.items():
         if len(fields) != len(table.header):
@@ -269,11 +240,16 @@ def read_table(path: Path) -> ManifestTable:
 
 def text_table(text: str, where: str) -> ManifestTable:
     """Return a table of CSV, or TSV with tabs; with semicolons where the first line has them, as spreadsheets
-    write where the comma is a decimal point."""
+    write where the comma is a decimal point. Raises InputError: it is not a table."""
     file = io.StringIO(text, newline="")
     delimiter = delimiter_of(file.readline(), "\t" if where.endswith(".tsv") else ",")
     file.seek(0)
-    table = table_rows(file, delimiter, where)
+    try:
+        table = list(csv.reader(file, delimiter=delimiter))
+    except csv.Error as error:  # such as a field longer than any name
+        raise InputError(
+            f"{where} is not a table ({error}): close its quotation marks, or give another kind of file"
+        ) from None
     if not table:
         return ManifestTable([], {})
     lines = {f"line {number}": line for number, line in enumerate(table[1:], start=2) if line}
@@ -298,20 +274,12 @@ def json_table(text: str, where: str) -> ManifestTable:
     return ManifestTable([name.strip() for name in header], lines)
 
 
-def read_bytes(path: Path) -> bytes:
-    """Return the bytes of a regular file. Raises InputError."""
-    try:
-        return read_regular(path)
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
-
-
 UTF32 = (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)
 MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 
 
-def decoded_text(content: bytes, where: str) -> tuple[str, str]:
-    """Return (text, encoding) of a table: by its byte-order mark, as UTF-8, or as CP949, in which Korean
+def decoded_text(content: bytes, where: str) -> str:
+    """Return the text of a table: by its byte-order mark, as UTF-8, or as CP949, in which Korean
     spreadsheets write; the last two with a notice. Raises InputError: it is none of these."""
     encoding = ""
     for mark, name in MARKS.items():
@@ -329,18 +297,8 @@ def decoded_text(content: bytes, where: str) -> tuple[str, str]:
             continue
         if each in ("utf-16", "cp949"):
             log.warning("%s is not UTF-8, and read as %s: check the names in it", where, each.upper())
-        return text, each
+        return text
     raise InputError(f"{where} is neither UTF-8 nor UTF-16 nor CP949 (Korean): save it as UTF-8")
-
-
-def table_rows(file: Iterable[str], delimiter: str, where: str) -> list[list[str]]:
-    """Return the rows of a table. Raises InputError: it is not one, or has a field longer than any name."""
-    try:
-        return list(csv.reader(file, delimiter=delimiter))
-    except csv.Error as error:
-        raise InputError(
-            f"{where} is not a table ({error}): close its quotation marks, or give another kind of file"
-        ) from None
 
 
 def delimiter_of(line: str, usual: str) -> str:
@@ -372,27 +330,23 @@ def text_of(value: object, where: str) -> str:
     """Return a value of a Parquet file or of JSON as text, several labels with | between them. Raises
     InputError: bytes that are not UTF-8."""
     if isinstance(value, bytes):
-        return decoded_text(value, where)[0]
+        return decoded_text(value, where)
     if isinstance(value, list):
         return "|".join(text_of(each, where) for each in value)
     return "" if value is None else str(value)
 
 
-def manifest_labels(rows: ManifestRows, separator: str, path: Path) -> Targets:
-    """Return the targets: classes where every image has one plain label, else several labels.
-    Raises InputError: the labels are not classes, or there is a single one."""
-    if rows.shown is not None:
-        if all(len(names) == 1 for names in rows.shown):
-            return named_targets([name for [name] in rows.shown], str(path))
-        return named_targets([dict.fromkeys(names, 1.0) for names in rows.shown], str(path))
-    refuse_numbers(rows.labels, str(path))
+def manifest_labels(table: ManifestTable, labels: Sequence[str], separator: str, path: Path) -> Targets:
+    """Return the targets of the column of labels: classes where every image has one plain label, else several
+    labels. Raises InputError: the labels are not classes, or there is a single one."""
+    refuse_numbers(labels, str(path))
     parts: list[str] = []
-    for text in rows.labels:
+    for text in labels:
         parts += map(str.strip, text.split(separator))
     refuse_captions(parts, str(path))
 
-    weighted = has_weights(rows.labels, separator)
-    parsed = [parse_label(text, separator, path, weighted=weighted) for text in rows.labels]
+    weighted = has_weights(labels, separator)
+    parsed = [parse_label(text, separator, path, weighted=weighted) for text in labels]
     if not any(parsed):
         raise InputError(f"{path} names no class: fill its column label")
     plain: list[str] = []  # the classes, of those labels that are one whole class
@@ -404,8 +358,9 @@ def manifest_labels(rows: ManifestRows, separator: str, path: Path) -> Targets:
     elif len(plain) == len(parsed):
         targets = named_targets(plain, str(path))
     else:
+        where = list(table.lines)[parsed.index({})]
         raise InputError(
-            f"{rows.lines[parsed.index({})]} of {path} has no label: write its class, or remove the line "
+            f"{where} of {path} has no label: write its class, or remove the line "
             f"(a label may be empty only if other images have several, as in 'cat{separator}dog')"
         )
     for each in targets.classes:
@@ -413,10 +368,11 @@ def manifest_labels(rows: ManifestRows, separator: str, path: Path) -> Targets:
     return targets
 
 
-def read_times(rows: ManifestRows, path: Path) -> NDArray[np.float64]:
-    """Return the column of times, in seconds or as it numbers them. Raises InputError that names a line."""
+def read_times(table: ManifestTable, column: str | None, path: Path) -> NDArray[np.float64] | None:
+    """Return the column of times, in seconds or as it numbers them; None where there is none. Raises
+    InputError that names a line."""
     times = []
-    for line, text in zip(rows.lines, rows.times, strict=True):
+    for line, text in zip(table.lines, table.column(column), strict=False):
         number = number_in(text)
         try:
             times.append(datetime.fromisoformat(text).timestamp() if number is None else number)
@@ -425,17 +381,17 @@ def read_times(rows: ManifestRows, path: Path) -> NDArray[np.float64]:
                 f"{line} of {path} has the time {text!r}: write it as 2026-11-22, 2026-11-22T14:30 or as a "
                 "number"
             ) from None
-    return np.array(times)
+    return np.array(times) if times else None
 
 
-def read_numbers(rows: ManifestRows, path: Path) -> NumberTargets:
-    """Return the numbers of the column label. Raises InputError that names a line without one."""
-    numbers = [number_in(text) for text in rows.labels]
+def read_numbers(table: ManifestTable, labels: Sequence[str], path: Path) -> NumberTargets:
+    """Return the numbers of the column of labels. Raises InputError that names a line without one."""
+    numbers = [number_in(text) for text in labels]
     if None in numbers:
         row = numbers.index(None)
         raise InputError(
-            f"{rows.lines[row]} of {path} has the label {rows.labels[row]!r}, which is not a finite number: "
-            "write one, as in 12.5, or remove the line"
+            f"{list(table.lines)[row]} of {path} has the label {labels[row]!r}, which is not a finite "
+            "number: write one, as in 12.5, or remove the line"
         )
     return NumberTargets(np.array(numbers, dtype=np.float32))
 
