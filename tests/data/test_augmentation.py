@@ -9,7 +9,7 @@ import torch
 from PIL import Image, ImageEnhance
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from vitreous.data.batch_augmentation import BatchRandom, BatchTransform, flip, mix, soft, span
+from vitreous.data.batch_augmentation import BatchRandom, BatchTransform, flip, mix, span
 from vitreous.data.config import (
     AffineConfig,
     AugmentationConfig,
@@ -126,7 +126,7 @@ def test_noise_has_its_deviation():
 
 
 def test_mixup_mixes_neighbors_and_their_targets_alike():
-    images, targets = torch.randn(7, 3, 4, 4), soft(torch.arange(7), 7)
+    images, targets = torch.randn(7, 3, 4, 4), torch.eye(7)
     mixed, labels = mix(images, targets, MixConfig(mixup=1.0), random(size=7))
     own = labels[0, 0]
     assert 0 < own < 1
@@ -139,7 +139,7 @@ def test_mixup_mixes_neighbors_and_their_targets_alike():
 def test_cutmix_weighs_targets_by_area():
     images = torch.arange(8.0)[:, None, None, None].expand(8, 1, 16, 16)
     for step in range(20):
-        mixed, labels = mix(images, soft(torch.arange(8), 8), MixConfig(cutmix=1.0), random(step, 8))
+        mixed, labels = mix(images, torch.eye(8), MixConfig(cutmix=1.0), random(step, 8))
         for index in range(8):
             part = (mixed[index] == index).float().mean()
             assert labels[index, index] == pytest.approx(part.item(), abs=1e-6)
@@ -163,7 +163,7 @@ def test_both_mixes_take_turns_and_may_be_left_out():
     images = torch.randn(4, 1, 8, 8)
     kinds = {"none": 0, "mixup": 0, "cutmix": 0}
     for step in range(200):
-        mixed, _ = mix(images, soft(torch.arange(4), 4), config, random(step, 4))
+        mixed, _ = mix(images, torch.eye(4), config, random(step, 4))
         kept = (mixed == images).float().mean()
         kinds["none" if kept == 1 else "cutmix" if kept > 0 else "mixup"] += 1
     assert 70 < kinds["none"] < 130
@@ -231,7 +231,7 @@ def test_noise_of_a_batch_does_not_grow_with_the_number_of_processes():
 def test_numbers_to_predict_are_mixed_as_they_are():
     config = MixConfig(mixup=1.0)
     images, targets = torch.randn(4, 1, 4, 4), torch.tensor([0.0, 1.0, 2.0, 3.0])
-    _, mixed = mix(images, soft(targets, 0), config, random(size=4))
+    _, mixed = mix(images, targets, config, random(size=4))
     assert mixed.shape == (4,)
     assert mixed.sum() == pytest.approx(6.0)
     assert 0 < mixed[0] < 1

@@ -107,7 +107,9 @@ class BatchTransform(nn.Module):
         if config.random_erasing:
             images = erase(images, config.random_erasing, random)
         if config.mix:
-            targets = soft(fields["targets"], self.classes)
+            targets = fields["targets"]
+            if not targets.is_floating_point():  # class numbers; rows, and numbers to predict, stay
+                targets = F.one_hot(targets, self.classes).float()
             images, fields["targets"] = mix(images, targets, config.mix, random)
         fields["images"] = images
 
@@ -255,8 +257,3 @@ def mix(
 def span(center: int, length: int, limit: int) -> tuple[int, int]:
     """Return a stretch of `length` around a place, clipped at the image's edges, as timm cuts it."""
     return max(center - length // 2, 0), min(center + (length + 1) // 2, limit)
-
-
-def soft(targets: Shaped[Tensor, "B *classes"], classes: int) -> Float[Tensor, "B ..."]:
-    """Return class numbers as one-hot rows; rows, and numbers to predict, stay."""
-    return targets if targets.is_floating_point() else F.one_hot(targets, classes).float()

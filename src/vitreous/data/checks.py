@@ -225,7 +225,19 @@ def label_findings(splits: Splits, counts: Mapping[str, int]) -> Iterator[Findin
         if len(group) > 1:
             names = " = ".join(map(repr, group))
             yield from finding("alike", [tuple(group)], len(group), names=names, severity="warning")
-    yield from imbalance(counts)
+    largest, smallest = max(counts, key=counts.__getitem__), min(counts, key=counts.__getitem__)
+    most, fewest = counts[largest], counts[smallest]
+    if most > IMBALANCE * fewest:  # a class is hardly ever shown, and so hardly ever learned
+        yield from finding(
+            "imbalance",
+            [largest, smallest],
+            round(most / max(fewest, 1)),
+            severity="warning",
+            most=most,
+            fewest=fewest,
+            largest=largest,
+            smallest=smallest,
+        )
     if isinstance(splits.train.targets, ClassTargets):
         yield from classes_of_parts(splits)
 
@@ -272,23 +284,6 @@ def classes_of_parts(splits: Splits) -> Iterator[Finding]:
             yield from finding("split", unseen, 1, share=distance, part=name, unseen=unseen[:5])
 
 
-def imbalance(counts: Mapping[str, int]) -> Iterator[Finding]:
-    """Yield that a class is hardly ever shown, and so hardly ever learned."""
-    largest, smallest = max(counts, key=counts.__getitem__), min(counts, key=counts.__getitem__)
-    most, fewest = counts[largest], counts[smallest]
-    if most > IMBALANCE * fewest:
-        yield from finding(
-            "imbalance",
-            [largest, smallest],
-            round(most / max(fewest, 1)),
-            severity="warning",
-            most=most,
-            fewest=fewest,
-            largest=largest,
-            smallest=smallest,
-        )
-
-
 def image_pairs(
     images: Numbered, likeness: Likeness, rows: NDArray[np.int64], *, small: bool = False
 ) -> Pairs:
@@ -308,11 +303,18 @@ def image_pairs(
             if image != first:
                 yield min(first, image), max(first, image)
 
+    def label(image: int) -> object:
+        _, part, index = images.at(image)
+        targets = part.targets
+        if isinstance(targets, ClassTargets):
+            return targets.numbers[index]  # which may be that of no class
+        return targets.text(index)
+
     pairs: dict[str, list[tuple[int, int]]] = {kind: [] for kind in OF_PAIRS}
     for group in equal_groups([likeness.contents[row] for row in rows.tolist()]):
         for one, two in paired(group):
             same_part = part_of[one] == part_of[two]
-            same_label = not differently_labeled(images, one, two)
+            same_label = label(one) == label(two)
             if not same_part:
                 pairs["leak"].append((one, two))
             if not same_label:
@@ -327,16 +329,6 @@ def image_pairs(
         for one, two in paired(alone[members].tolist()):
             pairs["near-duplicate" if part_of[one] == part_of[two] else "near-leak"].append((one, two))
     return pairs
-
-
-def differently_labeled(images: Numbered, one: int, two: int) -> bool:
-    """Return whether two images have different labels; class numbers may be out of range."""
-    labels = []
-    for number in (one, two):
-        _, part, index = images.at(number)
-        targets = part.targets
-        labels.append(targets.numbers[index] if isinstance(targets, ClassTargets) else targets.text(index))
-    return bool(labels[0] != labels[1])
 
 
 def pair_findings(images: Numbered, of_kind: Pairs, labels: str) -> Iterator[Finding]:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 else:  # exported models answer without them
     torch, sparse = LazyModule("torch"), LazyModule("scipy.sparse")
 
-Rows = slice | NDArray[np.integer]
+Rows = slice | NDArray[np.integer]  # numbers of some images
 EVERY = slice(None)
 
 
@@ -211,7 +211,6 @@ def sparse_rows(
 
 
 Indices = NDArray[np.int64]
-Numbers = slice | NDArray[np.integer]  # of some images
 DIGESTS = 64  # that a thread takes at a time
 READERS = 16  # threads, which wait for the disk or the network
 ROWS = 1 << 20  # images whose numbers are handled together: they stay in the processor's cache
@@ -345,11 +344,11 @@ class ImageDataset:
         two. Raises BadImage."""
         return self.opened(index).preview()
 
-    def hashes_at(self, rows: Numbers) -> NDArray[np.uint64] | None:
+    def hashes_at(self, rows: Rows) -> NDArray[np.uint64] | None:
         """Return the hashes of some images, where the source has them."""
         return None if self.hashes is None else self.hashes[rows]
 
-    def known(self, rows: Numbers = EVERY) -> tuple[Grouping | None, Indices]:
+    def known(self, rows: Rows = EVERY) -> tuple[Grouping | None, Indices]:
         """Return what knows which images of the whole source are equal or alike, and the numbers that some of
         these images have there."""
         numbers = np.arange(len(self))[rows] if isinstance(rows, slice) else rows.astype(np.int64)
@@ -361,7 +360,7 @@ class ImageDataset:
         likeness, _ = self.known(slice(0))
         return likeness is not None and likeness.linked
 
-    def together(self, rows: Numbers = EVERY) -> NDArray[np.int64]:
+    def together(self, rows: Rows = EVERY) -> NDArray[np.int64]:
         """Return the number of the group of each of some images: those of one group are equal, look alike or
         are of one group of the user's, and whatever splits images keeps them together."""
         likeness, numbers = self.known(rows)
@@ -392,8 +391,7 @@ class ImageDataset:
         blocks = self.blocks
         among = len(self) if blocks is None else int(np.searchsorted(blocks, blocks[0], side="right"))
         places = np.linspace(0, among - 1, min(count, among)).astype(int)
-        rows: list[int] = places.tolist()
-        return rows
+        return places.tolist()
 
 
 class ReadAgain(NamedTuple):
@@ -438,10 +436,10 @@ class Subset(ImageDataset):
         self.listed, self.findings, self.excluded = images.listed, images.findings, images.excluded
         self.value_range = images.value_range
 
-    def hashes_at(self, rows: Numbers) -> NDArray[np.uint64] | None:
+    def hashes_at(self, rows: Rows) -> NDArray[np.uint64] | None:
         return self.images.hashes_at(self.indices[rows])
 
-    def known(self, rows: Numbers = EVERY) -> tuple[Grouping | None, Indices]:
+    def known(self, rows: Rows = EVERY) -> tuple[Grouping | None, Indices]:
         return super().known(rows) if self.likeness is not None else self.images.known(self.indices[rows])
 
     def name(self, index: int) -> str:
@@ -523,7 +521,7 @@ def members_of_classes(strata: NDArray[np.int64]) -> list[Indices]:
 
 
 def hashes_of(
-    images: ImageDataset, names: NDArray[np.float64] | None, purpose: str, rows: Numbers
+    images: ImageDataset, names: NDArray[np.float64] | None, purpose: str, rows: Rows
 ) -> NDArray[np.float64]:
     """Return a number in 0 ... 1 for some images: by their names, or by the hashes that the source has."""
     if names is not None:

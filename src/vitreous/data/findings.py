@@ -29,9 +29,8 @@ class Finding:
     values: Mapping[str, object] = field(default_factory=dict)  # that its sentences need
     found: int = 1  # how often
     images: tuple[Named, ...] = ()  # names of the images, or of pairs of them; the first hundred
-    severity: Severity = (
-        "error"  # an error spoils the training or its accuracy, a warning may, a note does not
-    )
+    # An error spoils the training or its accuracy, a warning may, a note does not.
+    severity: Severity = "error"
 
     @property
     def kind(self) -> str:

@@ -257,8 +257,7 @@ def lowest_hashes(images: ImageDataset, fraction: float, config: DataConfig, par
         )
     # A group of several classes is where most of its images are; in training where that is not clear.
     _, place, sizes = np.unique(groups, return_inverse=True, return_counts=True)
-    held = (2 * np.bincount(place, weights=held) > sizes)[place]
-    return held
+    return (2 * np.bincount(place, weights=held) > sizes)[place]
 
 
 def first_names(names: Sequence[str], groups: NDArray[np.int64]) -> list[str]:
@@ -388,8 +387,7 @@ def newest(images: ImageDataset, fraction: float, time: str) -> NDArray[np.bool_
         )
     newer = np.cumsum(counts[::-1])[::-1]  # images from each moment on
     closest = 1 + np.abs(newer[1:] - fraction * len(images)).argmin()
-    held: NDArray[np.bool_] = times >= moments[closest]
-    return held
+    return times >= moments[closest]
 
 
 def group_names(images: ImageDataset, config: DataConfig) -> list[str]:
@@ -522,7 +520,9 @@ def as_recorded(
     gone = dict(rows)  # rows whose names are in the data no more
     for path in chain.from_iterable(keys.values()):
         gone.pop(path, None)
-    renamed = rows_by_digest(gone.values())
+    # Its digest recognizes an image of a new name; of equal images it is the one to train on.
+    training_last = sorted(gone.values(), key=lambda row: row.part == "train")
+    renamed = {row.digest: row for row in training_last if row.digest}
     renames = renamed_classes(own, keys, rows, renamed)
     own = {
         home: images.with_(targets=recorded_names(images.targets, renames)) for home, images in own.items()
@@ -570,16 +570,6 @@ def as_recorded(
         findings += finding(f"{kind} images", paths, severity="warning")
     findings += finding("renamed class", (), len(renames), names=names, severity="warning")
     return train.with_(findings=tuple(findings)), validation, test
-
-
-def rows_by_digest(rows: Iterable[SplitRow]) -> dict[str, SplitRow]:
-    """Return rows by their digests, by which an image of a new name is recognized; of equal images the one to
-    train on."""
-    found = dict[str, SplitRow]()
-    for row in sorted(rows, key=lambda row: row.part == "train"):
-        if row.digest:
-            found[row.digest] = row
-    return found
 
 
 def renamed_classes(

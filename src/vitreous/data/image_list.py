@@ -143,8 +143,7 @@ def column_of_paths(images: object) -> list[object] | None:
             )
         return list(cast("Mapping[object, Iterable[object]]", images)[name])
     if isinstance(images, np.ndarray) and images.dtype.kind in "UO":
-        paths: list[object] = images.reshape(-1).tolist()
-        return paths
+        return images.reshape(-1).tolist()
     return None
 
 
@@ -274,21 +273,19 @@ def file_system(path: str) -> tuple[AbstractFileSystem, str]:
     if not is_url(path):
         return LocalFileSystem(), os.path.expanduser(path)
     try:
-        system, inner = url_to_fs(path)
+        return url_to_fs(path)
     except ImportError as error:
         install = INSTALL.get(scheme_of(path), "install what it names")
         reason = " ".join(str(error).split())
         raise InputError(f"{path} cannot be reached ({reason}): {install}") from None
     except ValueError as error:
         raise InputError(f"{path} cannot be reached: {' '.join(str(error).split())}") from None
-    return system, inner
 
 
 def read_url(url: str) -> bytes:
     """Return the bytes of a remote file. Raises BadImage."""
     system, path = file_system(url)
     try:
-        data: bytes = system.cat_file(path)
+        return system.cat_file(path)
     except Exception as error:  # each protocol has its own
         raise BadImage(url, " ".join(str(error).split()) or type(error).__name__) from error
-    return data

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -29,7 +29,6 @@ from vitreous.data.transforms import (
     crop_pixels,
     evaluation_pixels,
     random_crop,
-    shorter_side,
 )
 from vitreous.data.workers import pool, processes_here
 from vitreous.errors import utf8_name
@@ -97,9 +96,15 @@ def image_loader(
         return sampling.repeated(found, copies, batch_size * sharing) if copies > 1 else found
 
     bad = BadFiles(allowed=config.read.bad_files)
-    reader = reader or training_reader(
-        images, preprocessing, augmentation, config.read.in_memory, bad=bad, workers=workers
-    )
+    if reader is None:
+        cropped = augmentation.random_resized_crop is not None
+        in_memory = config.read.in_memory
+        if in_memory == "auto":
+            in_memory = estimated_bytes(images, preprocessing, cropped=cropped) < memory_budget()
+        memory = None
+        if in_memory:
+            memory = ImageMemory(images, preprocessing, cropped=cropped, bad=bad, workers=workers)
+        reader = ImageReader(images, preprocessing, augmentation, memory)
     loader = BatchLoader(
         Sampler(order, count, batch_size=batch_size * sharing, rank=place, world_size=sharing),
         reader.read,
@@ -259,11 +264,6 @@ class ImageReader:
 
         return self.decoded(index, at_size)
 
-    def enlarged(self, index: int) -> Sample:
-        """Return an image large enough to be cropped. Raises BadImage."""
-        side = shorter_side(self.preprocessing, ENOUGH)
-        return self.decoded(index, lambda encoded: encoded.shrunk(side))
-
     def decoded(self, index: int, decode: Callable[[Stored], UInt8[Tensor, "C H W"]]) -> Sample:
         """Return what `decode` makes of a stored image. Raises BadImage, also where memory is short."""
         encoded = self.images.opened(index, self.preprocessing)
@@ -276,43 +276,11 @@ class ImageReader:
         """Return samples as a batch."""
         targets = self.images.targets.tensor(indices)
         damaged = torch.tensor([sample.damage is not None for sample in samples])
-        return Batch(self.stacked(samples, indices), targets, torch.from_numpy(indices), damaged)
-
-    def stacked(self, samples: Sequence[Sample], indices: Indices) -> Tensor:
-        """Return the images of samples as one tensor (B, C, H, W)."""
         if self.in_memory and self.memory is not None:
-            return self.memory.stacked(indices)
-        return self.preprocessing.batch([sample.value for sample in samples])
-
-
-def training_reader(
-    images: ImageDataset,
-    preprocessing: Preprocessing,
-    augmentation: AugmentationConfig,
-    in_memory: bool | Literal["auto"],
-    *,
-    bad: BadFiles,
-    workers: int,
-) -> ImageReader:
-    """Return what reads training images.
-
-    Args:
-        in_memory: decode all images now, and keep them; "auto": if they fit a quarter of the memory, in each
-            of the processes of this machine.
-        bad: where what is wrong with them is recorded then.
-        workers: threads that decode them then.
-    """
-    cropped = augmentation.random_resized_crop is not None
-    if in_memory == "auto":
-        in_memory = estimated_bytes(images, preprocessing, cropped=cropped) < memory_budget()
-    if not in_memory:
-        return ImageReader(images, preprocessing, augmentation)
-    plain = ImageReader(images, preprocessing)
-    size = None if cropped else (*preprocessing.size, preprocessing.channels)
-    memory = ImageMemory(
-        len(images), plain.enlarged if cropped else plain.read, size, bad=bad, workers=workers
-    )
-    return ImageReader(images, preprocessing, augmentation, memory)
+            stacked = self.memory.stacked(indices)
+        else:
+            stacked = self.preprocessing.batch([sample.value for sample in samples])
+        return Batch(stacked, targets, torch.from_numpy(indices), damaged)
 
 
 def estimated_bytes(images: ImageDataset, preprocessing: Preprocessing, *, cropped: bool) -> float:
@@ -325,7 +293,7 @@ def estimated_bytes(images: ImageDataset, preprocessing: Preprocessing, *, cropp
             height, width = images.opened(index, preprocessing).size
         except BadImage:
             continue  # counted when it is decoded
-        scale = min(shorter_side(preprocessing, ENOUGH) / min(height, width), 1)
+        scale = min(math.ceil(ENOUGH * max(preprocessing.size)) / min(height, width), 1)
         areas.append(height * width * scale**2)
     return float(np.mean(areas or [0])) * preprocessing.channels * len(images)
 
@@ -334,8 +302,8 @@ class ImageMemory:
     """The decoded images, in memory that all threads share, channels last: what the resize is fastest on.
 
     Args:
-        read: returns an image, by its number. Raises BadImage.
-        size: (height, width, channels) of every image, which are then in one block; None: each has its own.
+        cropped: whether they will be cropped at random: each is kept so large that it suffices for that;
+            otherwise all are kept at the model's size, in one block.
         bad: where images that cannot be read, or are damaged, are recorded.
         workers: threads that decode.
 
@@ -345,20 +313,26 @@ class ImageMemory:
 
     def __init__(
         self,
-        count: int,
-        read: Callable[[int], Sample],
-        size: tuple[int, int, int] | None,
+        images: ImageDataset,
+        preprocessing: Preprocessing,
         *,
+        cropped: bool,
         bad: BadFiles,
         workers: int,
     ) -> None:
+        reader, count = ImageReader(images, preprocessing), len(images)
+        side = math.ceil(ENOUGH * max(preprocessing.size))
+
         def attempt(index: int) -> Sample | BadImage:
             try:
-                return read(index)
+                if cropped:
+                    return reader.decoded(index, lambda encoded: encoded.shrunk(side))
+                return reader.read(index)
             except BadImage as error:
                 return error
 
-        self.block = torch.empty((count, *size) if size else 0, dtype=torch.uint8)
+        size = (count, *preprocessing.size, preprocessing.channels)
+        self.block = torch.empty(0 if cropped else size, dtype=torch.uint8)
         self.images: dict[int, NDArray[np.uint8]] = {}
         self.about: list[Sample | BadImage] = []  # each, without its pixels
         with pool(workers) as executor:
@@ -368,10 +342,10 @@ class ImageMemory:
                 self.about.append(sample if isinstance(sample, BadImage) else sample._replace(value=None))
                 if isinstance(sample, BadImage):
                     continue
-                if size:
-                    self.block[index] = sample.value.permute(1, 2, 0)
-                else:
+                if cropped:
                     self.images[index] = sample.value.permute(1, 2, 0).contiguous().numpy()
+                else:
+                    self.block[index] = sample.value.permute(1, 2, 0)
         bad.check(count)
 
     def sample(self, index: int) -> Sample:

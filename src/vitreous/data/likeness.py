@@ -62,18 +62,6 @@ class Thumbnails(NamedTuple):
         )
 
 
-def look_at(images: ImageDataset, index: int) -> Thumbnails | None:
-    """Return small copies of an image, of a large JPEG without decoding all of it; None: it cannot be
-    read."""
-    try:
-        opened = images.opened(index)
-        if isinstance(opened, Bands):  # of which the first three are compared, or the first
-            return Thumbnails.of(np.asarray(opened.preview().convert("RGB")))
-        return Thumbnails.of(opened.rough((SIDE, SIDE)).permute(1, 2, 0).contiguous().numpy())
-    except BadImage:  # counted and named when it is loaded
-        return None
-
-
 def normalized(images: NDArray[np.number]) -> NDArray[np.float32]:
     """Return images as rows of mean 0 and length 1; shorter where there is next to nothing on them."""
     rows = images.reshape(len(images), math.prod(images.shape[1:])).astype(np.float32)
@@ -144,7 +132,9 @@ def similar_pairs(gray: Gray) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     of one."""
     import torch  # whose k largest are found faster than NumPy's
 
-    whole, middle = normalized(coarse(gray)), normalized(views(gray, WINDOWS[1:2], COARSE))
+    cells = gray.reshape(len(gray), COARSE, SIDE // COARSE, COARSE, SIDE // COARSE)
+    whole = normalized(cells.mean(axis=(2, 4), dtype=np.float32))
+    middle = normalized(views(gray, WINDOWS[1:2], COARSE))
     against, count = torch.from_numpy(whole), min(AROUND, len(gray) - 1)
     around = np.full(len(gray), APART, dtype=np.float32)
     found: list[NDArray[np.int64]] = []
@@ -171,12 +161,6 @@ def similar_pairs(gray: Gray) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
 def ordered(pairs: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return each pair once, the lower number first: mirroring is the same in both directions."""
     return np.unique(np.column_stack([np.sort(pairs[:, :2], axis=1), pairs[:, 2]]), axis=0)
-
-
-def coarse(gray: Gray) -> NDArray[np.float32]:
-    """Return copies of COARSE pixels."""
-    cells = gray.reshape(len(gray), COARSE, SIDE // COARSE, COARSE, SIDE // COARSE)
-    return cells.mean(axis=(2, 4), dtype=np.float32)
 
 
 def hashed_pairs(gray: Gray) -> NDArray[np.int64]:
@@ -207,8 +191,7 @@ def window(part: tuple[float, float], cells: int) -> NDArray[np.float32]:
     edges = np.linspace(part[0] * SIDE, part[1] * SIDE, cells + 1)
     pixels = np.arange(SIDE)
     covered = np.minimum(edges[1:, None], pixels + 1) - np.maximum(edges[:-1, None], pixels)
-    weights: NDArray[np.float32] = (covered.clip(0) / np.diff(edges)[:, None]).astype(np.float32)
-    return weights
+    return (covered.clip(0) / np.diff(edges)[:, None]).astype(np.float32)
 
 
 def views(
@@ -217,8 +200,7 @@ def views(
     """Return parts of images, (N * windows, cells, cells), those of an image one after the other."""
     values = gray.astype(np.float32)
     found = [window(y, cells) @ values @ window(x, cells).T for y, x in windows]
-    seen: NDArray[np.float32] = np.stack(found, axis=1).reshape(-1, cells, cells).astype(np.float32)
-    return seen
+    return np.stack(found, axis=1).reshape(-1, cells, cells).astype(np.float32)
 
 
 def agreement(gray: Gray, pairs: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -245,8 +227,7 @@ def cells_of(colors: Colors) -> NDArray[np.float32]:
 
 def has_colors(cells: NDArray[np.float32]) -> NDArray[np.bool_]:
     """Return which images have colors."""
-    found: NDArray[np.bool_] = np.abs(cells).max(axis=(1, 2, 3), initial=0.0) > COLORED
-    return found
+    return np.abs(cells).max(axis=(1, 2, 3), initial=0.0) > COLORED
 
 
 def same_colors(colors: Colors, pairs: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -388,9 +369,7 @@ class Likeness:
         own = own[[bool(self.contents[index]) for index in own.tolist()]] if len(own) else own
         if not 1 < len(own) <= MOST_ALIKE:
             return np.zeros((0, 2), dtype=np.int64)
-        known = "\n".join(
-            ["2", *self.contents, *map(str, labels)]
-        )  # the version of the rule, what is compared
+        known = "\n".join(["2", *self.contents, *map(str, labels)])  # 2: the version of the rule
         file = cache_folder() / "alike" / f"{hashlib.blake2b(known.encode(), digest_size=16).hexdigest()}.npy"
         with suppress(OSError, ValueError, EOFError):
             stored = np.load(file, allow_pickle=False)
@@ -408,9 +387,16 @@ class Likeness:
         return links
 
     def look(self, index: int) -> Thumbnails | None:
-        """Return small copies of an image; None: it cannot be read."""
+        """Return small copies of an image, of a large JPEG without decoding all of it; None: it cannot be
+        read."""
         _, images, place = self.images.at(index)
-        return look_at(images, place)
+        try:
+            opened = images.opened(place)
+            if isinstance(opened, Bands):  # of which the first three are compared, or the first
+                return Thumbnails.of(np.asarray(opened.preview().convert("RGB")))
+            return Thumbnails.of(opened.rough((SIDE, SIDE)).permute(1, 2, 0).contiguous().numpy())
+        except BadImage:  # counted and named when it is loaded
+            return None
 
     @cached_property
     def copies(self) -> NDArray[np.int64]:

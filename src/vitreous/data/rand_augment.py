@@ -129,10 +129,7 @@ def solarize(threshold: Callable[[float], int]) -> Operation:
 def solarize_add(image: Image.Image, strength: Strength) -> Image.Image:
     """Dark pixels made brighter, by 110 of 255 at most."""
     added = int(110 * strength.level)
-    table = list(range(256))
-    for value in range(128):
-        table[value] = min(value + added, 255)
-    return image.point(table * len(image.getbands()))
+    return image.point(lambda value: min(value + added, 255) if value < 128 else value)
 
 
 def cutout(image: Image.Image, strength: Strength) -> Image.Image:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,22 +17,6 @@ ROUNDS = 6  # of the Feistel network; four make a permutation that is hard to te
 POOL = 64  # batches whose rows are sorted by length together: sorting all would make every epoch alike
 
 
-@runtime_checkable
-class Computed(Protocol):
-    """An array that is computed where it is sliced."""
-
-    def __len__(self) -> int: ...
-    def __getitem__(self, rows: slice, /) -> Indices: ...
-
-
-class Order(NamedTuple):
-    """The samples of an epoch, and which copy of each: the copies of one image are augmented differently.
-    Without copies there is one of each."""
-
-    indices: Indices | Computed
-    copies: Indices | None = None
-
-
 class Counted:
     """0, 1, 2, ..., computed where it is sliced."""
 
@@ -44,6 +28,14 @@ class Counted:
 
     def __getitem__(self, rows: slice) -> Indices:
         return np.arange(*rows.indices(self.count))
+
+
+class Order(NamedTuple):
+    """The samples of an epoch, and which copy of each: the copies of one image are augmented differently.
+    Without copies there is one of each."""
+
+    indices: Indices | Counted
+    copies: Indices | None = None
 
 
 class Permutation(Counted):

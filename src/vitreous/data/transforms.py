@@ -266,8 +266,3 @@ def crop_pixels(
         part = part.float()
     resized = F.interpolate(part, size=preprocessing.size, mode=kernel, antialias=config.antialias)[0]
     return resized.clamp(0, 255).byte() if config.truncate else resized
-
-
-def shorter_side(preprocessing: Preprocessing, factor: float) -> int:
-    """Pixels that an image's shorter side needs to be `factor` times the model's size."""
-    return math.ceil(factor * max(preprocessing.size))

@@ -87,9 +87,11 @@ class FolderIndex(NamedTuple):
 def index_folder(root: Path, classes: Sequence[str]) -> FolderIndex:
     """From the cache if nothing has changed, else from the disk."""
     file = cache_file(root, classes)
-    known = load_index(file)
-    if known is not None and unchanged(root, known):
-        return known
+    # Damaged bytes, as after a power cut, can make this parser fail in any way.
+    with suppress(Exception), np.load(file, allow_pickle=False) as cached:
+        known = FolderIndex(*(cached[field] for field in FolderIndex._fields))
+        if unchanged(root, known):
+            return known
     began = time.time_ns()
     listed = list(in_threads(lambda name: list_class(root, name), classes, workers=LISTERS))
     index = FolderIndex(*map(np.concatenate, zip(*listed, strict=True)))
@@ -186,15 +188,6 @@ def cache_file(root: Path, classes: Sequence[str]) -> Path:
     return cache_folder() / "indexes" / f"{hashlib.sha256(key).hexdigest()[:32]}.npz"
 
 
-def load_index(file: Path) -> FolderIndex | None:
-    """A cached index; None if there is none that can be read."""
-    try:
-        with np.load(file, allow_pickle=False) as cached:
-            return FolderIndex(*(cached[field] for field in FolderIndex._fields))
-    except Exception:  # damaged bytes, as after a power cut, can make this parser fail in any way
-        return None
-
-
 def open_folder(root: Path, config: DataConfig) -> Parts:
     """Return (train, validation, test) of a folder, its own parts where it has train/."""
     parts = part_folders(root)
@@ -233,10 +226,7 @@ def part_folders(root: Path) -> dict[str, str]:
         return {}
     # Classes may be called so, too: "training" and "testing" beside others are parts if they share classes.
     classes = classes_below(root / found["train"])
-    shared = len(found) > 1
-    for name in found.values():
-        if not classes & classes_below(root / name):
-            shared = False
+    shared = len(found) > 1 and all(classes & classes_below(root / name) for name in found.values())
     if classes and (only_parts or found["train"] == "train" or shared):
         return found
     return {}

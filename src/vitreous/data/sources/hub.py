@@ -119,23 +119,19 @@ class StreamedImages(ImageDataset):
 
     def encoded(self, index: int) -> bytes:
         block = int(self.blocks[index])
-        return stored_bytes(self.rows(block)[index - int(self.starts[block])], self.name(index))
+        with self.fetching[block]:  # the first thread that needs a row group fetches it
+            rows = self.fetched(block)
+        return stored_bytes(rows[index - int(self.starts[block])], self.name(index))
 
     def digest(self, index: int) -> str:
         return ""  # the image would be fetched
-
-    def rows(self, block: int) -> list[object]:
-        """Return a row group's images, fetched by the first thread that needs them; the longest unused go."""
-        with self.fetching[block]:
-            return self.fetched(block)
 
     def fetch(self, block: int) -> list[object]:
         """Read a row group's images."""
         file, group = self.row_groups[block]
         with self.system.open(file, "rb") as opened:
             table = parquet_file(opened, file)
-            rows: list[object] = table.read_row_group(group, [self.columns.image]).column(0).to_pylist()
-        return rows
+            return table.read_row_group(group, [self.columns.image]).column(0).to_pylist()
 
 
 def stored_bytes(entry: object, name: str) -> bytes:
@@ -184,9 +180,8 @@ def load_tables(spec: str) -> dict[str, Dataset]:
         raise InputError(f"hf:{spec} names no dataset: write hf:NAME, or hf:FOLDER")
     if (folder := local_path(name)).is_dir():
         name = str(folder)
-        if not is_saved(folder) and not any(
-            parquet_below(folder)
-        ):  # the library would look through all below it
+        # The library would look through all below it.
+        if not is_saved(folder) and not any(parquet_below(folder)):
             raise InputError(
                 f"hf:{spec} is a folder without Parquet files or a dataset of the datasets library: for a "
                 "folder of images, leave out hf:"
@@ -231,10 +226,7 @@ def columns_of(features: Mapping[str, object], where: str, kind: TargetKind) -> 
             f"{where} has no column of {'labels' if images else 'images'}; its columns are: "
             f"{', '.join(features)}"
         )
-    label = labels[0]
-    for name in reversed(PREFERRED):
-        if name in labels:
-            label = name
+    label = next((name for name in PREFERRED if name in labels), labels[0])
     names = getattr(features[label], "names", None)
     return Columns(images[0], label, tuple(names) if names else None)
 
@@ -303,7 +295,8 @@ def open_stream(spec: str, config: DataConfig, kind: TargetKind) -> Parts:
 
 
 def find_files(spec: str) -> tuple[AbstractFileSystem, list[str]]:
-    """Return (file system, Parquet files): of a local folder, or of the Hub's own conversion of a dataset."""
+    """Return (file system, Parquet files): of a local folder, or of the Hub's own conversion of a dataset.
+    Raises InputError: it cannot be reached, or has several configurations of which none is named."""
     if (folder := local_path(spec)).is_dir():
         from fsspec.implementations.local import LocalFileSystem
 
@@ -316,23 +309,17 @@ def find_files(spec: str) -> tuple[AbstractFileSystem, list[str]]:
     root = f"datasets/{name}@refs%2Fconvert%2Fparquet"
     try:
         if not part:
-            listed = system.ls(root, detail=True)
-            part = only_config(name, [each["name"] for each in listed if each["type"] == "directory"])
+            folders = [each["name"] for each in system.ls(root, detail=True) if each["type"] == "directory"]
+            configs = sorted(folder.rpartition("/")[2] for folder in folders)
+            if len(configs) > 1 and "default" not in configs:
+                raise InputError(
+                    f"hf:{name} has several configurations ({', '.join(configs)}): name one, as in "
+                    f"hf:{name}@{configs[0]}"
+                )
+            part = configs[0] if len(configs) == 1 else "default"
         return system, list(system.glob(f"{root}/{part}/**/*.parquet"))
     except OSError as error:
         raise InputError(f"hf:{spec} cannot be reached: {' '.join(str(error).split())}") from None
-
-
-def only_config(name: str, folders: Sequence[str]) -> str:
-    """Return the configuration of a dataset that has one folder for each: the only one, or "default". Raises
-    InputError: there is neither."""
-    configs = sorted(folder.rpartition("/")[2] for folder in folders)
-    if len(configs) > 1 and "default" not in configs:
-        raise InputError(
-            f"hf:{name} has several configurations ({', '.join(configs)}): name one, as in "
-            f"hf:{name}@{configs[0]}"
-        )
-    return configs[0] if len(configs) == 1 else "default"
 
 
 def parquet_file(opened: BinaryIO, name: str) -> ParquetFile:

@@ -51,20 +51,17 @@ class Shard(NamedTuple):
     def remote(self) -> bool:
         return is_url(self.location)
 
-    def open(self, cache_bytes: float) -> int:
-        """Return a descriptor of the file, fetched if it is not here. Raises OSError: it cannot be opened."""
-        if self.remote:
-            return open_cached(self, cache_bytes)
-        with open_regular(self.location) as file:
-            return os.dup(file.fileno())
-
 
 class OpenShard:
-    """An open shard, which is closed when nothing uses it anymore: threads may still read from one that a
-    cache of open files has given up."""
+    """An open shard, fetched if it is not here, and closed when nothing uses it anymore: threads may still
+    read from one that a cache of open files has given up. Raises OSError: it cannot be opened."""
 
     def __init__(self, shard: Shard, cache_bytes: float) -> None:
-        self.descriptor = shard.open(cache_bytes)
+        if shard.remote:
+            self.descriptor = open_cached(shard, cache_bytes)
+        else:
+            with open_regular(shard.location) as file:
+                self.descriptor = os.dup(file.fileno())
 
     def __del__(self) -> None:
         if "descriptor" in self.__dict__:

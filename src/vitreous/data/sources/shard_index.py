@@ -90,11 +90,6 @@ class IndexedShard(NamedTuple):
     places: NDArray[np.int64]  # of each image's label among `labels`, or -1
     labels: list[Label]
 
-    def labeled(self) -> IndexedShard:
-        """Return the images that have a label."""
-        rows = self.places >= 0
-        return IndexedShard._make([*(column[rows] for column in self[:-1]), self.labels])
-
 
 def shard_index(
     shards: Sequence[Shard], number: Numbering, key: Sequence[str], reading: Reading
@@ -141,7 +136,8 @@ def build(shards: Sequence[Shard], number: Numbering, folder: Path, reading: Rea
     read = partial(index_shard, cache_bytes=reading.cache_bytes)
     for part in in_processes(read, shards, workers=reading.workers):
         if reading.labeled and (part.places < 0).any():
-            part = part.labeled()
+            rows = part.places >= 0
+            part = IndexedShard._make([*(column[rows] for column in part[:-1]), part.labels])
         # From places among a shard's labels to places among all; -1, without a label, is the last entry.
         places = np.array([*map(labels.place, part.labels), -1], dtype=np.int64)
         parts.append(part._replace(places=places[part.places], labels=[]))

@@ -40,16 +40,12 @@ class ShardImages(ImageDataset):
     def __init__(
         self, shards: Sequence[Shard], index: ShardIndex, cache_bytes: float, *, in_order: bool
     ) -> None:
-        self.shards, self.index, self.cache_bytes = shards, index, cache_bytes
+        self.shards, self.index = shards, index
         self.targets, self.hashes = index.targets, index.hashes
-        self.opened_shard = lru_cache(OPEN_FILES)(self.open_shard)
+        self.opened_shard = lru_cache(OPEN_FILES)(lambda number: OpenShard(shards[number], cache_bytes))
         if in_order:
             counts = np.diff(index.ends, prepend=0)
             self.blocks = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
-
-    def open_shard(self, number: int) -> OpenShard:
-        """Return one of the shards, open."""
-        return OpenShard(self.shards[number], self.cache_bytes)
 
     def shard_of(self, index: int) -> int:
         """Return the number of the shard that has an image."""
