@@ -80,6 +80,7 @@ def test_the_page_has_the_weights_and_asks_no_one(tmp_path: Path) -> None:
     numbers = np.frombuffer(base64.b64decode(data["weights"]), np.float32)
     assert numbers.size == sum(np.prod(shape, dtype=int) for _, *shape in data["index"])
     assert numbers.size == sum(each.numel() for each in model.parameters())
+    assert data["name"] == "tiny"
     assert data["config"]["head_dim"] == 8
     assert data["rounding"] == 0
     assert [path.name for path in tmp_path.iterdir()] == ["learn.html"]

@@ -150,11 +150,11 @@ def write_learn_page(
     if recorded:
         shown = shown[:MOST_RECORDED]
     tensors = {}
-    for name, each in tensors_of(model):
+    for key, each in tensors_of(model):
         # The products of the encoder's matrices can be recorded in their place.
-        is_matrix = name.endswith("weight") and "norm" not in name and "stem" not in name
+        is_matrix = key.endswith("weight") and "norm" not in key and "stem" not in key
         if not (recorded and is_matrix):
-            tensors[name] = each
+            tensors[key] = each
     factor, shift = prepared.factor_and_shift()
     data = {
         "version": __version__,
