@@ -139,9 +139,8 @@ def test_a_trial_of_sequences(tmp_path: Path) -> None:
     assert smaller.parameters < result.parameters
 
 
-def test_label_smoothing_and_dropout_change_what_is_learned(tmp_path: Path) -> None:
+def test_label_smoothing_and_dropout_change_what_is_learned() -> None:
     trial = SequenceTrial(train=60, test=20, batch_size=8, steps=2)
-    laboratory = Laboratory(tmp_path, torch.device("cpu"))
     losses = list[float]()
     with pytest.MonkeyPatch.context() as patch:
         entropy = torch.nn.functional.cross_entropy
@@ -158,7 +157,7 @@ def test_label_smoothing_and_dropout_change_what_is_learned(tmp_path: Path) -> N
             trial.change({"dropout": 0.5}),
             trial.change(),
         ):
-            each.perform(laboratory, 0)
+            each.perform(0, share=1.0, device=torch.device("cpu"))
     first = losses[::2]
     assert first[3] == first[0]
     assert len(set(first)) == 3

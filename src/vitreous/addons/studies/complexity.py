@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from vitreous.addons.studies.study import TRANSFORMER_PAPER, Bench, Study, TrialResult, Variant
+from vitreous.addons.studies.study import TRANSFORMER_PAPER, Study, TrialResult, Variant
 from vitreous.training.memory import keep_freed_memory
 
 KERNEL = 3
@@ -84,13 +84,13 @@ class LayerTrial:
     steps: int = 0
     rate: float = 0.0
 
-    def perform(self, laboratory: Bench, seed: int) -> tuple[None, TrialResult]:
+    def perform(self, seed: int, *, share: float, device: torch.device) -> TrialResult:
         """Measure on one thread, freed memory being kept as in training: the growth is measured, not the
         speed. A quick look has shorter ranges."""
         keep_freed_memory()
         make, _, (n_power, d_power) = LAYERS[self.layer]
-        lengths = self.lengths[: max(3, round(laboratory.share * len(self.lengths)))]
-        widths = self.widths[: max(3, round(laboratory.share * len(self.widths)))]
+        lengths = self.lengths[: max(3, round(share * len(self.lengths)))]
+        widths = self.widths[: max(3, round(share * len(self.widths)))]
         over_n = [(n, self.held_width) for n in lengths]
         over_d = [(self.held_length, d) for d in widths]
         sizes = {*over_n, *over_d}
@@ -116,7 +116,7 @@ class LayerTrial:
         }
         for n, d in (*over_n, *over_d):
             values[f"seconds at n = {n}, d = {d}"] = times[n, d]
-        return None, TrialResult(values, 0, round(counts[over_n[0]] / 2), time.process_time() - begun)
+        return TrialResult(values, 0, round(counts[over_n[0]] / 2), time.process_time() - begun)
 
 
 @torch.inference_mode()

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vitreous.addons.studies.experiments import STUDIES, study_named
+from vitreous.addons.studies.experiments import STUDIES
 from vitreous.addons.studies.laboratory import HELD_OUT, Laboratory
 from vitreous.addons.studies.study import Study, TrialResult
 from vitreous.addons.studies.verdicts import TableRow, Verdict, verdict, with_holm
@@ -189,12 +189,8 @@ class Ledger(Result):
                 one = kept.get(claim.name, {"seeds": [], "chosen": []})
                 seeds, chosen = tuple(one["seeds"]), tuple(one["chosen"])
                 found.append((name, Verdict(claim, seeds, chosen, unit=one.get("unit"))))
-        run = [each for _, each in found if each.seeds]
-        tested = iter(with_holm(run))
-        for place, (name, each) in enumerate(found):
-            if each.seeds:
-                found[place] = name, next(tested)
-        return cls(tuple(found))
+        tested = iter(with_holm([each for _, each in found if each.seeds]))
+        return cls(tuple((name, next(tested) if each.seeds else each) for name, each in found))
 
     @property
     def run(self) -> list[tuple[str, Verdict]]:
@@ -208,7 +204,7 @@ class Ledger(Result):
         """Return one row for each claim that has been tried."""
         rows: list[dict[str, object]] = []
         for name, each in self.run:
-            sentence = study_named(name).words["claims"][each.claim.name]
+            sentence = STUDIES[name].words["claims"][each.claim.name]
             row = {"study": name, **each.to_json(sentence)}
             rows.append({**row, "holm": each.holm, "verdict_in_ledger": each.in_ledger})
         return rows
@@ -219,9 +215,9 @@ class Ledger(Result):
         tried = Counter[str](each.in_ledger for _, each in self.run)
         return {**tried, "not-run": len(self.verdicts) - len(self.run)}
 
-    def cells(self) -> list[tuple[str, ...]]:
-        """(claim with its place, study and seeds; ours; verdict), in the language of the page: three columns,
-        which a phone shows."""
+    def markdown(self) -> str:
+        """Return the ledger as a table, with how many claims are decided. It has three columns, which a phone
+        shows: (claim with its place, study and seeds; ours; verdict)."""
         sources, missing = words("study.sources"), words("study.verdicts")["not-run"]
         rows: list[tuple[str, ...]] = []
         for name, each in self.verdicts:
@@ -230,19 +226,21 @@ class Ledger(Result):
             paper = phrase("study.reference", value=claim.paper)
             about = phrase(
                 "study.ledger-about",
-                sentence=study_named(name).words["claims"][claim.name],
+                sentence=STUDIES[name].words["claims"][claim.name],
                 place=", ".join(filter(None, (sources[claim.source], place))),
                 study=name,
                 seeds=len(each.seeds),
                 paper=paper,
             )
             rows.append((about, each.difference if each.seeds else "-", each.text if each.seeds else missing))
-        return rows
-
-    def markdown(self) -> str:
-        """Return the ledger as a table, with how many claims are decided."""
-        table = markdown_table(list(words("study.ledger-columns").values()), self.cells())
-        return f"{table}\n\n{self.note}\n"
+        table, counts = markdown_table(list(words("study.ledger-columns").values()), rows), self.counts
+        note = phrase(
+            "study.ledger-note",
+            decided=counts.get("seen", 0) + counts.get("not-seen", 0),
+            claims=len(self.verdicts),
+            alone=sum(each.holm is False for _, each in self.verdicts),
+        )
+        return f"{table}\n\n{note}\n"
 
     def write(self, folder: Path) -> Ledger:
         """Write ledger.en.md and ledger.ko.md into `folder`."""
@@ -251,13 +249,3 @@ class Ledger(Result):
                 with speaking(language):
                     (beside / f"ledger.{language}.md").write_text(self.markdown(), encoding="utf-8")
         return self
-
-    @property
-    def note(self) -> str:
-        counts = self.counts
-        return phrase(
-            "study.ledger-note",
-            decided=counts.get("seen", 0) + counts.get("not-seen", 0),
-            claims=len(self.verdicts),
-            alone=sum(each.holm is False for _, each in self.verdicts),
-        )

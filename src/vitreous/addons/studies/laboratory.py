@@ -191,7 +191,10 @@ class Laboratory:
         cached = folder / "result.json"
         with suppress(FileNotFoundError):
             return folder, TrialResult(**json.loads(read_text(cached)))
-        model, result = trial.perform(self, seed)
+        if isinstance(trial, TrainingSetup):
+            model, result = self.learn_images(trial, seed)
+        else:
+            model, result = None, trial.perform(seed, share=self.share, device=self.device)
         with writing_to(self.cache, RESUME):
             folder.mkdir(parents=True, exist_ok=True)
             if model is not None:
@@ -268,17 +271,12 @@ class Laboratory:
         generator = torch_generator(seed, "study masks")  # objectives draw on the CPU
         learner.train()
         for step, batch in enumerate(self.batches(trial, seed, steps, model.config.image_size)):
-            for group in optimizer.param_groups:
-                group["lr"] = trial.rate * learning_rate(step, steps, SCHEDULE)
             with computing(self.precision, self.device):
                 if trial.objective:
                     loss, _ = learner(batch.images, generator)
                 else:
                     loss = F.cross_entropy(model(batch.images).float(), batch.targets)
-            loss.backward()
-            nn.utils.clip_grad_norm_(learner.parameters(), 1.0)
-            optimizer.step()
-            optimizer.zero_grad()
+            take_step(loss, learner, optimizer, trial.rate * learning_rate(step, steps, SCHEDULE))
         learner.eval()
 
     def batches(self, trial: TrainingSetup, seed: int, steps: int, size: tuple[int, int]) -> Iterator[Batch]:
@@ -306,6 +304,16 @@ class Laboratory:
             with torch.inference_mode(), computing(self.precision, self.device):
                 values |= measure(model, images)
         return values
+
+
+def take_step(loss: Tensor, learner: nn.Module, optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Take a step of a trial at a learning rate."""
+    loss.backward()  # type: ignore[no-untyped-call]
+    nn.utils.clip_grad_norm_(learner.parameters(), 1.0)
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+    optimizer.step()
+    optimizer.zero_grad()
 
 
 def middle_positions(model: Model, grid: tuple[int, int]) -> Float[Tensor, "rows D"]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -38,10 +38,6 @@ class Images:
     labels: str
     seed: int
 
-    @property
-    def targets(self) -> Int[Tensor, " N"]:
-        return torch.from_numpy(self.factors[self.labels]).to(self.pixels.device)
-
 
 def outputs(run: Callable[[Tensor], Tensor], pixels: Float[Tensor, "N 3 H W"]) -> Float[Tensor, "N D"]:
     return torch.cat([run(chunk).float().flatten(1) for chunk in torch.split(pixels, CHUNK)])
@@ -49,7 +45,8 @@ def outputs(run: Callable[[Tensor], Tensor], pixels: Float[Tensor, "N 3 H W"]) -
 
 def accuracy(model: Model, images: Images) -> dict[str, float]:
     """On the last three quarters; "validation" is that of the first."""
-    hits = (outputs(model, images.pixels).argmax(1) == images.targets).float()
+    targets = torch.from_numpy(images.factors[images.labels]).to(images.pixels.device)
+    hits = (outputs(model, images.pixels).argmax(1) == targets).float()
     quarter = len(hits) // 4
     return {"accuracy": float(hits[quarter:].mean()), "validation": float(hits[:quarter].mean())}
 

@@ -12,7 +12,6 @@ STEPS = 150
 LEARNED = {"copy": 300, "parsing": 600, "agreement": 300}
 FEW = 300  # sequences, which a Transformer soon knows by heart
 HEADS = (1, 2, 4, 8, 16)
-ALIKE = 0.02  # as in the studies of images
 BASE = SequenceTrial(steps=STEPS)
 
 

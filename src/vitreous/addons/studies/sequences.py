@@ -17,7 +17,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from vitreous.addons.studies.study import Bench, TrialResult
+from vitreous.addons.studies.laboratory import SCHEDULE, take_step
+from vitreous.addons.studies.study import TrialResult
 from vitreous.addons.text.batches import padded
 from vitreous.addons.text.config import TransformerConfig
 from vitreous.addons.text.text_pairs import grammar_pairs, grammar_words
@@ -27,7 +28,7 @@ from vitreous.errors import InputError
 from vitreous.layers.attention import Attention, CrossAttention
 from vitreous.models.description import describe
 from vitreous.rng import numpy_generator, torch_generator
-from vitreous.training.config import AdamWConfig, FallingScheduleConfig
+from vitreous.training.config import AdamWConfig
 from vitreous.training.learner import learning_rate
 from vitreous.training.optimizers import make_optimizers
 from vitreous.training.settings import Tree, merged
@@ -40,7 +41,6 @@ PRECEDENCE = {"^": 3, "*": 2, "/": 2, "+": 1, "-": 1}  # of operators; all bind 
 LEAVES, OPERATORS = "abcd", tuple(PRECEDENCE)
 JOINED = tuple(grammar_words()["join"].values())  # the words before a pronoun
 CHUNK = 256  # sequences at a time
-SCHEDULE = FallingScheduleConfig(warmup=0.1)
 SMALL: dict[str, object] = {
     "vocabulary": 0,  # that of the task
     "width": 64, "depth": 2, "encoder_depth": 2, "heads": 8, "mlp_dim": 128, "max_length": 64,
@@ -192,14 +192,14 @@ class SequenceTrial:
         """Return the trial with other fields; those of the model are merged."""
         return replace(self, model=merged(self.model, model or {}), **fields)
 
-    def perform(self, laboratory: Bench, seed: int) -> tuple[None, TrialResult]:
+    def perform(self, seed: int, *, share: float, device: torch.device) -> TrialResult:
         """Train, and measure on sequences that were not learned."""
         data = task_data(self.task, seed, self.train, self.test)
         config = TransformerConfig(**{**self.model, "vocabulary": data.vocabulary})
-        model = Transformer(config, seed=seed).to(laboratory.device)
+        model = Transformer(config, seed=seed).to(device)
         hidden = with_key_size(model, self.key_size) if self.key_size else 0
         begun = time.process_time()
-        self.learn(model, data.train, laboratory, seed)
+        self.learn(model, data.train, max(1, round(share * self.steps)), seed)
         seconds = time.process_time() - begun
         right, tokens = answers(model, data.test)
         quarter = len(right) // 4
@@ -214,11 +214,11 @@ class SequenceTrial:
             right, tokens = answers(model, data.longer)
             values["longer"] = float(right[tokens].float().mean())
         parameters = sum(each.numel() for each in model.parameters()) - hidden
-        return None, TrialResult(values, parameters, describe(config).macs, seconds)
+        return TrialResult(values, parameters, describe(config).macs, seconds)
 
-    def learn(self, model: Transformer, data: Sequences, laboratory: Bench, seed: int) -> None:
-        """Take the steps of the trial, in an order that all variants of a seed share."""
-        steps = max(1, round(laboratory.share * self.steps))
+    def learn(self, model: Transformer, data: Sequences, steps: int, seed: int) -> None:
+        """Take steps of the trial, in an order that all variants of a seed share."""
+        device = model.text.tokens.weight.device
         settings = AdamWConfig(betas=(0.9, 0.98), eps=1e-9, weight_decay=0.0)
         (optimizer,) = make_optimizers(model, settings, self.rate)
         generator = torch_generator(seed, "study order")
@@ -227,10 +227,8 @@ class SequenceTrial:
         order = torch.cat([torch.randperm(count, generator=generator) for _ in range(passes)])
         model.train()
         for step in range(steps):
-            for group in optimizer.param_groups:
-                group["lr"] = self.rate * learning_rate(step, steps, SCHEDULE)
             rows = order[step * self.batch_size : (step + 1) * self.batch_size]
-            source, target = (trimmed(each[rows]).to(laboratory.device) for each in data[:2])
+            source, target = (trimmed(each[rows]).to(device) for each in data[:2])
             logits = model(source, target[:, :-1])
             loss = F.cross_entropy(
                 logits.flatten(0, 1),
@@ -238,10 +236,7 @@ class SequenceTrial:
                 ignore_index=PAD,
                 label_smoothing=self.label_smoothing,
             )
-            loss.backward()  # type: ignore[no-untyped-call]
-            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-            optimizer.zero_grad()
+            take_step(loss, model, optimizer, self.rate * learning_rate(step, steps, SCHEDULE))
         model.eval()
 
 

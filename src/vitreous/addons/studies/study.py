@@ -19,8 +19,6 @@ from vitreous.training.settings import Tree, leaves, merged
 if TYPE_CHECKING:
     import torch
 
-    from vitreous.models.model import Model
-
 WORLD = "world:textures:6000@16,clutter=1,scale=0.8,test=1600"
 VIT_PAPER, TRANSFORMER_PAPER = "2010.11929", "1706.03762"
 VIT: dict[str, object] = {"width": 64, "depth": 3, "heads": 4, "mlp_dim": 128, "patch_size": (4, 4)}
@@ -37,25 +35,9 @@ class TrialResult:
 
 
 @runtime_checkable
-class Bench(Protocol):
-    """What a trial needs of the laboratory that performs it."""
-
-    @property
-    def share(self) -> float:
-        """Of the steps."""
-        ...
-
-    @property
-    def device(self) -> torch.device: ...
-
-    def learn_images(self, trial: TrainingSetup, seed: int) -> tuple[Model | None, TrialResult]:
-        """Train a model on images."""
-        ...
-
-
-@runtime_checkable
-class AnyTrial(Protocol):
-    """One run without its seed: a frozen dataclass, whose fields name its result in the cache."""
+class OwnTrial(Protocol):
+    """One run without its seed that is not a training on images, and performs itself: a frozen dataclass,
+    whose fields name its result in the cache."""
 
     revision: ClassVar[int]  # of what it computes: another number trains all again
     settings: ClassVar[tuple[str, ...]]  # the fields that a user may change
@@ -67,14 +49,14 @@ class AnyTrial(Protocol):
     @property
     def rate(self) -> float: ...
 
-    def perform(self, laboratory: Bench, seed: int) -> tuple[Model | None, TrialResult]:
-        """Return the result, and the model if other trials begin with it."""
+    def perform(self, seed: int, *, share: float, device: torch.device) -> TrialResult:
+        """Return the result after this share of the steps."""
         ...
 
 
 @dataclass(frozen=True)
 class TrainingSetup:
-    """One training run without its seed."""
+    """One training run on images without its seed."""
 
     revision: ClassVar[int] = 1
     settings: ClassVar[tuple[str, ...]] = ("steps", "batch_size", "rate", "weight_decay")
@@ -106,10 +88,8 @@ class TrainingSetup:
         """Return the trial with other fields; those of the model are merged."""
         return replace(self, model=merged(self.model, model or {}), **fields)
 
-    def perform(self, laboratory: Bench, seed: int) -> tuple[Model | None, TrialResult]:
-        return laboratory.learn_images(self, seed)
 
-
+AnyTrial = TrainingSetup | OwnTrial
 BASE = TrainingSetup()  # of which most variants change one thing
 
 
@@ -139,8 +119,7 @@ class Claim:
     place: str  # where it stands
     paper: str = ""  # the same difference in the paper, with its unit
     measure: str = "accuracy"
-    # more: the value is above 0; alike: within ± margin; none: 0 exactly
-    rule: Literal["more", "alike", "none"] = "more"
+    rule: Literal["more", "alike"] = "more"  # the value is above 0, or within ± margin
     margin: float = 0.01  # the smallest difference that matters, in the measure's unit
     points: bool = True  # whether the measure is a share, and printed as points of a hundred
     # For a measure other than a share: an untrained variant, whose standard deviation over seeds is the unit.
@@ -186,7 +165,7 @@ def with_settings(study: Study, tree: Tree) -> Study:
     """
     known = study.variants[0].trial.settings
     # An untrained model beside trained ones is a null: it has no steps, whatever the others have.
-    trials = [trial for trial in trials_of(study) if getattr(trial, "steps", 1)] or trials_of(study)
+    trials = [trial for trial in trials_of(study) if trial.steps] or trials_of(study)
     if not known:
         raise InputError(f"the study {study.name} has no settings: leave out {next(iter(leaves(tree)))}")
     fields = {name: value for name, value in tree.items() if name != "model"}
@@ -210,7 +189,7 @@ def with_settings(study: Study, tree: Tree) -> Study:
 
     def changed(trial: Any) -> Any:
         own = dict(fields)
-        if not getattr(trial, "steps", 1):
+        if not trial.steps:
             own.pop("steps", None)
         if getattr(trial, "start", None):
             own["start"] = changed(trial.start)

@@ -62,18 +62,13 @@ class Verdict:
     @property
     def verdict(self) -> Seen:
         """The rule. "more": seen above 0; not seen where the interval ends below the margin. "alike": seen
-        where the interval is within the margin; not seen where it is outside of it. "none": seen where every
-        seed is 0."""
+        where the interval is within the margin; not seen where it is outside of it."""
         low, high, margin = self.mean - self.half_width, self.mean + self.half_width, self.claim.margin
-        match self.claim.rule:
-            case "none":
-                return "not-seen" if any(self.seeds) else "seen"
-            case "more":
-                return "seen" if low > 0 else "not-seen" if high < margin else "undecided"
-            case "alike":
-                if max(abs(low), abs(high)) < margin:
-                    return "seen"
-                return "not-seen" if low > margin or high < -margin else "undecided"
+        if self.claim.rule == "more":
+            return "seen" if low > 0 else "not-seen" if high < margin else "undecided"
+        if max(abs(low), abs(high)) < margin:
+            return "seen"
+        return "not-seen" if low > margin or high < -margin else "undecided"
 
     @property
     def in_ledger(self) -> Seen:
@@ -89,7 +84,7 @@ class Verdict:
         count = len(self.seeds)
         spread = float(np.std(self.seeds, ddof=1)) if count > 1 else 0.0
         spread *= math.sqrt(1 / count + self.overlap)
-        if self.claim.rule == "none" or not spread:
+        if not spread:
             return 0.0 if self.verdict != "undecided" else 1.0
         value = abs(self.mean)
         if self.claim.rule == "alike" and self.verdict != "undecided":

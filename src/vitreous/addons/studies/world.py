@@ -243,7 +243,8 @@ class WorldImages(ImageDataset):
 
         color = (self.factors["colors"][indices].astype(np.float32) + 0.25 + 0.5 * main[0]) / len(HUES)
         ink = hsv(color, saturation.at(main[1]), value.at(main[2]))
-        cell, shift = self.factors["positions"][indices], self.shift
+        moved = self.part == "test" and world.test_shift >= 0
+        cell, shift = self.factors["positions"][indices], world.test_shift if moved else world.shift
         diameter = world.scale * (0.85 + 0.3 * main[3])
         offset = (np.stack((cell % 3, cell // 3), 1) + main[4:6].T) / 3 - 0.5
         center = (0.5 + shift * offset * np.maximum(0, 1 - diameter)[:, None]).astype(np.float32)
@@ -252,11 +253,6 @@ class WorldImages(ImageDataset):
         images += cover * (ink[:, None, None] * (0.65 + 0.35 * wave) - images)
         images += sigma * noise
         return np.asarray((255 * np.clip(images, 0, 1) + 0.5).astype(np.uint8))
-
-    @property
-    def shift(self) -> float:
-        moved = self.part == "test" and self.world.test_shift >= 0
-        return self.world.test_shift if moved else self.world.shift
 
     def placed(self, forms: NDArray[np.int64], center: Floats, diameter: Floats, turn: Floats) -> Floats:
         """Return (N, size, size, 1) masks of templates at a place, in shares of the side; turn: of a half
