@@ -113,7 +113,7 @@ def test_words_of_a_grammar_are_tokens_in_its_recipe(grammar):
     from vitreous.tasks import task_named
 
     config = task_named("translation").plan(grammar, {}).config
-    pairs = open_parallel(grammar, **config.split_options).train[:2000]
+    pairs = open_parallel(grammar, seed=config.seed, test_fraction=config.test_fraction).train[:2000]
     texts = [text for pair in pairs for text in pair[:2]]
     tokenizer = Tokenizer.train(texts, config.tokenizer.vocabulary)
     for text in texts:

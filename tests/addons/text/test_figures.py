@@ -11,7 +11,6 @@ import torch
 
 from vitreous.addons.text.evaluation import TranslationEvaluation
 from vitreous.addons.text.figures import (
-    Measured,
     spell_bytes,
     text_attention,
     token_labels,
@@ -95,8 +94,8 @@ def test_the_report_of_a_training_opens_with_its_results(translator, tmp_path):
         bleu_interval=Interval(40.0, 61.0),
     )
     found = [Finding("loader.texts", {"share": 0.5}, severity="warning")]
-    measured = Measured(evaluation, found)
-    page = write_translation_report(translator, ["<de> one"], tmp_path, tmp_path, measured).report.read_text()
+    written = write_translation_report(translator, ["<de> one"], tmp_path, tmp_path, evaluation, found)
+    page = written.report.read_text()
     assert '<span class="figure">50.0%</span>' in page
     assert "of 2 held-out texts were translated exactly as in the data" in page
     assert "<strong>Warning:</strong> training waited for data 50.0% of the time. Use fewer" in page

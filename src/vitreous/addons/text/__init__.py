@@ -46,7 +46,7 @@ ADDON = Addon(
         "Transformer": f"{HERE}.transformer",
     },
     tasks={
-        "translation": TaskRow(f"{HERE}.translation", command="translate train"),
+        "translation": TaskRow(f"{HERE}.task", command="translate train"),
     },
     formats=(
         f"{HERE}.published:MARIAN",

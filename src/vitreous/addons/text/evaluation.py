@@ -59,14 +59,9 @@ class TranslationEvaluation(Evaluation):
 
     @property
     def mistakes(self) -> list[tuple[str, str, str]]:
-        """(name or source, known text, model's text) where the two texts differ."""
+        """(source, known text, model's text) where the two texts differ."""
         rows = zip(self.names, self.wanted, self.texts, strict=True)
         return [row for row in rows if row[1] != row[2]]
-
-    def exact(self, label: str) -> Metric:
-        """Return the share of texts that are right to the letter."""
-        hits = self.count - len(self.mistakes)
-        return Metric(hits / max(self.count, 1), label, wilson_interval(hits, self.count))
 
     def subset(self, rows: Sequence[int] | np.ndarray) -> Any:
         some = super().subset(rows)
@@ -74,8 +69,10 @@ class TranslationEvaluation(Evaluation):
 
     @property
     def metrics(self) -> dict[str, Metric]:
+        hits = self.count - len(self.mistakes)  # right to the letter
+        exact = Metric(hits / max(self.count, 1), "exact match", wilson_interval(hits, self.count))
         return {
-            "exact_match": self.exact("exact match"),
+            "exact_match": exact,
             "bleu": Metric(self.bleu, "BLEU", self.bleu_interval, rate=False),
             "chrf": Metric(self.chrf, "chrF", self.chrf_interval, rate=False),
         }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from difflib import SequenceMatcher
 from pathlib import Path
@@ -13,14 +13,15 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from vitreous.addons.text.batches import padded
-from vitreous.addons.text.models import Translator, check_tokenizer
+from vitreous.addons.text.models import Translator
 from vitreous.addons.text.text_pairs import Pair
 from vitreous.addons.text.tokenizer import BYTES, END, START, Tokenizer
 from vitreous.addons.text.transformer import Transformer
 from vitreous.data.findings import Finding
+from vitreous.errors import InputError
 from vitreous.inspection.capture import CapturedAttention, capture_attention
 from vitreous.inspection.model_report import InspectionRequest
 from vitreous.inspection.page import HTML, Exhibit, Inspection, exhibit, save_arrays, templates_of, write_page
@@ -78,29 +79,71 @@ def of_one(attention: CapturedAttention[Tensor]) -> Float[Tensor, "L K T T"]:
     return torch.stack([layer[0].cpu() for layer in attention.maps])
 
 
-class Measured(NamedTuple):
-    """What the report of a training has besides: its evaluation, and the findings of `vitreous doctor`."""
-
-    evaluation: TranslationEvaluation
-    findings: Sequence[Finding] = ()
-
-
 def write_translation_report(
-    translator: Translator, sources: Sequence[str], folder: Path, run: Path, measured: Measured | None = None
+    translator: Translator,
+    sources: Sequence[str],
+    folder: Path,
+    run: Path,
+    evaluation: TranslationEvaluation | None = None,
+    findings: Sequence[Finding] = (),
 ) -> Inspection:
-    """Translate, and show what every head attends to, and the learning curves of the run."""
+    """Translate, and write a page of what every head attends to, and of the learning curves of the run; and
+    the maps of each source i as encoder_i, decoder_i and cross_i.
+
+    Args:
+        evaluation: of the report of a training.
+        findings: of `vitreous doctor`.
+    """
     examples: list[dict[str, Any]] = []
-    maps: list[SequenceAttention] = []
-    device = translator.model.text.tokens.weight.device
-    for source, (text, _, written) in zip(sources, translator.translate(sources), strict=True):
+    arrays = dict[str, NDArray[np.float32]]()
+    model, device = translator.model, translator.device
+    for number, (source, found) in enumerate(zip(sources, translator.translate(sources), strict=True)):
+        text, _, written = found
         read = translator.encode(source)
-        maps.append(text_attention(translator.model, padded([read]).to(device), padded([written]).to(device)))
+        maps = text_attention(model, padded([read]).to(device), padded([written]).to(device))
+        numbers = {}
+        for kind, each in maps._asdict().items():
+            arrays[f"{kind}_{number}"] = each.numpy()
+            numbers[kind] = each.double().numpy().round(3).tolist()
         labels = (token_labels(translator.tokenizer, ids) for ids in (read, written))
-        numbers = {kind: each.double().numpy().round(3).tolist() for kind, each in maps[-1]._asdict().items()}
         examples.append({"source": source, "text": text, "maps": numbers})
         examples[-1] |= zip(("read", "written"), labels, strict=True)
-    lead = phrase("models.translator", c=translator.model.config)
-    return write_sequence_page(folder, run, translator.model, lead, maps, examples, measured)
+    curves = curves_figure(run, "text")
+    parts = [curves] if isinstance(curves, Exhibit) else []  # a folder without a run has none
+    head: dict[str, object] = {
+        "evaluation": None,
+        "comparisons": [],
+        "notice": "",
+        "commands": {},
+        "facts": {},
+        "kind": "sequence",
+        "configuration": None,
+    }
+    if evaluation:
+        head = {**head_of(run, model, evaluation, (), findings=findings, command="translate train")}
+        head["kind"] = evaluation.task
+        parts = [results_table(evaluation), *parts]
+        if mistakes := evaluation.mistakes:
+            rows = []  # wrong texts, aligned with the right ones
+            for source, wanted, text in mistakes[:MOST_TEXTS]:
+                rows.append((source, differences(wanted, text)))
+            shown, count = HTML.differences(rows), evaluation.count
+            wrong = exhibit("wrong-texts", shown, shown=len(rows), wrong=len(mistakes), count=count)
+            parts = [wrong, *parts]
+    folder.mkdir(parents=True, exist_ok=True)
+    saved = save_arrays(arrays, folder / "attention.npz")
+    page = write_page(
+        folder / "report.html",
+        templates_of("vitreous.addons.text").get_template("sequence.html.j2"),
+        title=phrase("titles.sequence", name=run.name),
+        name=run.name,
+        lead=phrase("models.translator", c=model.config),
+        examples=examples,
+        parts=parts,
+        **head,
+    )
+    texts = [{key: example[key] for key in ("source", "text")} for example in examples]
+    return Inspection(page, saved, (), {"written": texts})
 
 
 def few_sources(pairs: Sequence[Pair]) -> list[str]:
@@ -115,65 +158,11 @@ def inspect_translator(
 ) -> Inspection:
     """Write the page of `vitreous inspect` on texts, or on some of the held-out pairs. Raises InputError: a
     model that is given without its tokenizer."""
-    check_tokenizer(answerer)
+    if isinstance(answerer, nn.Module):
+        kind = type(answerer).__name__
+        raise InputError(f"a {kind} has no tokenizer for its text: give the run, or its model folder")
     sources = few_sources(examples) if isinstance(examples[0], Pair) else examples
     return write_translation_report(answerer, sources, folder, Path(request.name))
-
-
-def write_sequence_page(
-    folder: Path,
-    run: Path,
-    model: Transformer,
-    lead: str,
-    maps: Sequence[SequenceAttention],
-    examples: Sequence[Mapping[str, object]],
-    measured: Measured | None,
-) -> Inspection:
-    """Write the page, and the maps of each example i as encoder_i, decoder_i and cross_i.
-
-    Args:
-        examples: `source` and `text` of each, and what else the page needs.
-        measured: of the report of a training.
-    """
-    curves = curves_figure(run, "text")
-    parts = [curves] if isinstance(curves, Exhibit) else []  # a folder without a run has none
-    head: dict[str, object] = {
-        "evaluation": None,
-        "comparisons": [],
-        "notice": "",
-        "commands": {},
-        "facts": {},
-    }
-    head |= {"kind": "sequence", "configuration": None}
-    if measured:
-        found = measured.evaluation
-        head = {**head_of(run, model, found, (), findings=measured.findings, command="translate train")}
-        head["kind"] = found.task
-        parts = [results_table(found), *parts]
-        if found.mistakes:
-            rows = []  # wrong texts, aligned with the right ones
-            for source, wanted, text in found.mistakes[:MOST_TEXTS]:
-                rows.append((source, differences(wanted, text)))
-            shown, wrong, count = HTML.differences(rows), len(found.mistakes), found.count
-            parts = [exhibit("wrong-texts", shown, shown=len(rows), wrong=wrong, count=count), *parts]
-    folder.mkdir(parents=True, exist_ok=True)
-    arrays = dict[str, NDArray[np.float32]]()
-    for number, seen in enumerate(maps):
-        for kind, each in seen._asdict().items():
-            arrays[f"{kind}_{number}"] = each.numpy()
-    numbers = save_arrays(arrays, folder / "attention.npz")
-    page = write_page(
-        folder / "report.html",
-        templates_of("vitreous.addons.text").get_template("sequence.html.j2"),
-        title=phrase("titles.sequence", name=run.name),
-        name=run.name,
-        lead=lead,
-        examples=examples,
-        parts=parts,
-        **head,
-    )
-    written = [{key: example[key] for key in ("source", "text")} for example in examples]
-    return Inspection(page, numbers, (), {"written": written})
 
 
 def differences(wanted: str, text: str) -> list[tuple[str, str]]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from vitreous.addons.text.batches import padded
 from vitreous.addons.text.beam_search import beam_search, greedy
@@ -23,8 +23,6 @@ from vitreous.models.stored import ImageLike
 from vitreous.outside import local_path, read_text
 
 IMAGE_BATCH, TEXT_BATCH = 64, 128  # images and texts decoded together
-
-TextModelKind = TypeVar("TextModelKind", bound="TextModel")
 
 
 class WrittenText(NamedTuple):
@@ -60,7 +58,7 @@ class TextModel:
             )
 
     @classmethod
-    def load(cls: type[TextModelKind], path: str | Path, **options: Any) -> TextModelKind:
+    def load(cls, path: str | Path, **options: Any) -> Self:
         """Load a model from a run directory or its `model/`, or a published Marian or TrOCR: a folder with
         its tokenizer's files, or `hf:org/name`.
 
@@ -76,7 +74,7 @@ class TextModel:
         return cls.of(model)
 
     @classmethod
-    def of(cls: type[TextModelKind], model: Any) -> TextModelKind:
+    def of(cls, model: Any) -> Self:
         """Take the tokenizer beside the file that `model` was loaded from. Raises InputError: it was not
         loaded from a file, or there is no tokenizer."""
         if model.origin is None:
@@ -223,10 +221,3 @@ def read_tokenizer(folder: str | Path) -> str:
             "words: put the original tokenizer.json back"
         )
     return tokenizer
-
-
-def check_tokenizer(answerer: object) -> None:
-    """Raise InputError for a model that is given without its tokenizer."""
-    if isinstance(answerer, nn.Module):
-        kind = type(answerer).__name__
-        raise InputError(f"a {kind} has no tokenizer for its text: give the run, or its model folder")
