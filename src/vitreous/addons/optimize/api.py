@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Unpack
 
 from vitreous.addons.optimize.options import OptimizeOptions
-from vitreous.api.arguments import model_name, path_of_run, say, settings_tree, weights_folder
+from vitreous.api.arguments import model_name, path_of_run, say, settings_tree, silent, weights_folder
 from vitreous.api.deployment import open_classifier
 from vitreous.api.model_source import computation
 from vitreous.errors import InputError, Param
@@ -61,6 +61,6 @@ def optimize(model: Any, data: Any = None, **options: Unpack[OptimizeOptions]) -
         engines=chosen,
         budget=budget,
         timed_batch=timed_batch,
-        say=say if options["progress"] else lambda line: None,
+        say=say if options["progress"] else silent,
         **how,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Unpack
+from typing import Annotated, Unpack
 
 from cyclopts import Parameter, Token
 
@@ -14,9 +14,6 @@ from vitreous.cli.printing import print_json, print_named, print_table
 from vitreous.errors import InputError
 from vitreous.languages.terminal import said, word
 from vitreous.results import byte_size
-
-if TYPE_CHECKING:
-    from vitreous.addons.optimize.measuring import Measurement
 
 
 def parse_part(_: object, tokens: Sequence[Token]) -> float:
@@ -57,7 +54,9 @@ def optimize(
     rows: list[tuple[str, ...]] = []
     chosen = ""
     for each in found.rows:
-        name = title_of(each)
+        name = f"{each.engine} {each.precision}"
+        if each.merged:
+            name = said("{way}, {count} tokens merged at a time", way=name, count=each.merged)
         if each.name == found.chosen:
             name, chosen = f"* {name}", name
         rows.append(
@@ -86,11 +85,3 @@ def optimize(
     print()
     print_named("kept", chosen)
     print(said("predict and evaluate use it; --precision fp32 does not"))
-
-
-def title_of(row: Measurement) -> str:
-    """Return what was measured as people read it."""
-    way = f"{row.engine} {row.precision}"
-    if not row.merged:
-        return way
-    return said("{way}, {count} tokens merged at a time", way=way, count=row.merged)

@@ -8,7 +8,6 @@ from copy import copy
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor, nn
 
 
@@ -24,27 +23,12 @@ class BackendConfig(NamedTuple):
         return f"{self.engine} {self.precision}{tokens}"
 
 
-class Backend(NamedTuple):
-    """What computes a model.
-
-    Attributes:
-        package: whose version is the engine's.
-        prepare: returns a module in evaluation mode, or a copy, with a forward pass that this engine
-            computes; None where it computes files.
-        ending: of its files.
-    """
-
-    package: str
-    prepare: Callable[[torch.nn.Module], torch.nn.Module] | None = None
-    ending: str = ""
+# What computes a model, with its package; and the endings of the files of those that compute files.
+ENGINES = {"eager": "torch", "compiled": "torch", "onnx": "onnxruntime", "openvino": "openvino"}
+FILES = {"onnx": ".onnx", "openvino": "-openvino"}
 
 
-def eager(model: torch.nn.Module) -> torch.nn.Module:
-    """Return a model as it is: PyTorch computes operation by operation."""
-    return model
-
-
-def compiled(model: torch.nn.Module) -> torch.nn.Module:
+def compiled(model: nn.Module) -> nn.Module:
     """Return a model, with the same weights, whose forward pass is compiled: on a CPU with them as constants
     ("freezing"), which are laid out once as the products want them; on a GPU replayed as CUDA graphs."""
     import torch
@@ -53,7 +37,7 @@ def compiled(model: torch.nn.Module) -> torch.nn.Module:
     cuda = next(model.parameters()).is_cuda
     forward = torch.compile(model.forward, mode="reduce-overhead" if cuda else None)
 
-    def frozen(images: torch.Tensor) -> torch.Tensor:
+    def frozen(images: Tensor) -> Tensor:
         with config.patch(freezing=not cuda):  # an option of torch.compile of this name has no effect
             return forward(images)
 
@@ -62,26 +46,18 @@ def compiled(model: torch.nn.Module) -> torch.nn.Module:
     return copied
 
 
-ENGINES = {
-    "eager": Backend("torch", prepare=eager),
-    "compiled": Backend("torch", prepare=compiled),
-    "onnx": Backend("onnxruntime", ending=".onnx"),
-    "openvino": Backend("openvino", ending="-openvino"),
-}
-FILES = {name: engine.ending for name, engine in ENGINES.items() if engine.ending}
-
-
 def prepared_module(model: nn.Module, candidate: BackendConfig) -> nn.Module:
-    """Return a model that PyTorch computes as a candidate says."""
-    prepare = ENGINES[candidate.engine].prepare
-    assert prepare
+    """Return a model that PyTorch computes as a candidate says: operation by operation, or compiled."""
+    from vitreous.addons.optimize.token_merging import with_merged_tokens
     from vitreous.training.precision import with_cast_weights
 
+    if candidate.merged:
+        model = with_merged_tokens(model, candidate.merged)
     if candidate.precision == "bf16":
         model = with_cast_weights(model)
         model.forward = in_bf16(model.forward)
         model.features = in_bf16(model.features)  # type: ignore[arg-type,assignment]
-    return prepare(model)
+    return compiled(model) if candidate.engine == "compiled" else model
 
 
 def in_bf16(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:

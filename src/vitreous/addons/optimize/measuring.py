@@ -31,7 +31,6 @@ from vitreous.errors import InputError, Param, is_installed, nearest
 from vitreous.evaluation.classification import label_evaluation
 from vitreous.evaluation.outputs import Batching, class_labels, compute_outputs
 from vitreous.models.model import Model
-from vitreous.models.vit import ViT
 from vitreous.outside import sha256_of
 from vitreous.results import Result, percent
 from vitreous.whole_files import write_text
@@ -97,14 +96,13 @@ def engines_here(device: torch.device, wanted: Sequence[str] | None = None) -> l
     """Return the engines to try: those that are named; else PyTorch, and on a CPU the installed ones that
     compute files, on a GPU compilation, which takes minutes on a CPU. Raises InputError: there is no such
     engine, or it is not installed."""
-    known = ["eager", "compiled", *FILES]
     for name in wanted or ():
-        if name not in known:
-            raise InputError(f"unknown engine {name!r}: {nearest(name, known)}")
-        if not is_installed(ENGINES[name].package):
+        if name not in ENGINES:
+            raise InputError(f"unknown engine {name!r}: {nearest(name, list(ENGINES))}")
+        if not is_installed(ENGINES[name]):
             extra = "cpu" if name == "openvino" else "export"
             raise InputError(
-                f"{Param('engines')} {name} needs {ENGINES[name].package}: pip install 'vitreous[{extra}]'"
+                f"{Param('engines')} {name} needs {ENGINES[name]}: pip install 'vitreous[{extra}]'"
             )
     if wanted:
         return ["eager", *(name for name in wanted if name != "eager")]
@@ -125,7 +123,7 @@ def candidates(model: Model, engines: Sequence[str], device: torch.device) -> It
             yield BackendConfig(engine, "bf16")
         if int8 and engine in FILES:
             yield BackendConfig(engine, "int8")
-    if isinstance(model, ViT) and can_merge_tokens(model):
+    if can_merge_tokens(model):
         patches = model.config.grid[0] * model.config.grid[1]
         best = "openvino" if "openvino" in engines else engines[-1]
         lower = ["bf16"] * (half and best != "onnx") + ["int8"] * (int8 and best in FILES)
@@ -138,13 +136,12 @@ def opened(
     model: Model, candidate: BackendConfig, file: Path, samples: Sequence[NDArray[np.float32]]
 ) -> nn.Module:
     """Return a model that is computed as a candidate says; `file` is written where its engine reads one."""
+    if candidate.engine not in FILES:
+        return prepared_module(model, candidate)
     if candidate.merged:
-        assert isinstance(model, ViT)  # else it is not a candidate
         model = with_merged_tokens(model, candidate.merged)
-    if candidate.engine in FILES:
-        export(model, file, candidate.engine, precision=candidate.precision, samples=samples)
-        return open_program(file)
-    return prepared_module(model, candidate)
+    export(model, file, candidate.engine, precision=candidate.precision, samples=samples)
+    return open_program(file)
 
 
 def optimize(
@@ -304,7 +301,6 @@ print(next(line for line in lines if line.startswith("VmHWM")).split()[1])
 """
 WITH_FILE = """
 import sys
-import time
 from pathlib import Path
 import numpy as np
 from vitreous.addons.optimize.openvino import STEADY
@@ -316,7 +312,6 @@ for _ in range(STEADY + 1):
 """
 WITH_WEIGHTS = """
 import sys
-import time
 from pathlib import Path
 import torch
 import vitreous as vt

@@ -9,6 +9,7 @@ eight), and in all twelve 1.2 (0.67).
 from __future__ import annotations
 
 import copy
+from typing import TypeGuard
 
 import torch
 import torch.nn.functional as F
@@ -86,7 +87,7 @@ def merge(
     return combined(z * sizes) / total, total
 
 
-def can_merge_tokens(model: nn.Module) -> bool:
+def can_merge_tokens(model: nn.Module) -> TypeGuard[ViT]:
     """Return whether a model's encoder has layers that can merge tokens: several, pre-norm, with positions at
     the stem alone, which merged tokens keep."""
     if not isinstance(model, ViT) or len(model.blocks) < 2:
@@ -99,9 +100,9 @@ def can_merge_tokens(model: nn.Module) -> bool:
     return True
 
 
-def with_merged_tokens(model: ViT, count: int) -> ViT:
+def with_merged_tokens(model: nn.Module, count: int) -> ViT:
     """Return a copy of a ViT that merges `count` tokens in each of a few encoder layers; for inference.
-    Raises InputError: its encoder layers cannot, or there is nothing to merge."""
+    Raises InputError: it is another model, its encoder layers cannot, or there is nothing to merge."""
     if count < 1 or not can_merge_tokens(model):
         raise InputError(
             f"{count} tokens cannot be merged: token merging is for ViTs with several pre-norm layers and "
