@@ -226,7 +226,7 @@ def objective(machine: Machine, name: str, kind: str) -> Iterator[Numbers]:
         reader = ViewReader(
             open_data(str(machine.data), DataConfig(test_fraction=0)).train,
             3,
-            multi_crop(vt.create(name), ViewsConfig()),
+            multi_crop(vt.create(name).config, ViewsConfig()),
         )
         batches = endless(loader_of(name, machine, reader=reader, augmentation=AugmentationConfig()))
     step = ours(name, machine, objective=kind)

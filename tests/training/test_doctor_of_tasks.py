@@ -15,7 +15,7 @@ from PIL import Image
 import vitreous as vt
 from vitreous.addons.segmentation.model import Segmenter, SegmenterConfig
 from vitreous.addons.segmentation.task import SegmentationConfig
-from vitreous.addons.self_supervision.config import DINORunConfig
+from vitreous.addons.self_supervision.tasks import DINORunConfig
 from vitreous.addons.text.task import RECIPES, TranslationConfig
 from vitreous.checkpoints.native_writing import save_native
 from vitreous.cli import run as command

@@ -238,7 +238,7 @@ def cut(
 
 def test_views_have_their_sizes_and_repeat_with_the_generator(tiny, images):
     model = tiny()
-    crops = multi_crop(model, ViewsConfig(small_count=3))
+    crops = multi_crop(model.config, ViewsConfig(small_count=3))
     views = crops(images, model.preprocessing, torch.Generator().manual_seed(0))
     assert views.images.shape == (len(images), 2, 3, 32, 32)
     assert views.small.shape == (len(images), 3, 3, 16, 16)  # 3/7 of 32 in whole patches of 8

@@ -57,7 +57,7 @@ class Contrastive(nn.Module):
         super().__init__()
         self.config = config or ContrastiveConfig()
         self.model = model
-        self.crops = multi_crop(model, self.config.views)
+        self.crops = multi_crop(model.config, self.config.views)
         width = feature_width(model)
         self.head = nn.Sequential(
             nn.Linear(width, self.config.head_hidden),

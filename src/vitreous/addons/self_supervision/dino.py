@@ -96,7 +96,7 @@ class DINO(nn.Module):
         self.config = config or DINOConfig()
         self.register_buffer("steps", torch.tensor(steps), persistent=False)  # a compiled step stays one
         self.total = steps  # the same, for Python
-        self.crops = multi_crop(model, self.config.views)
+        self.crops = multi_crop(model.config, self.config.views)
         self.model = model
         self.small_features = FeaturesAt(model, self.crops.small_size)
         self.head = ProjectionHead(feature_width(model), self.config, seed=seed)

@@ -1,33 +1,31 @@
-"""A task for each objective."""
+"""A task for each objective, and the configuration of its runs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
+from pydantic import model_validator
 from torch import nn
 
-from vitreous.addons.self_supervision.config import (
-    ContrastiveRunConfig,
-    DINORunConfig,
-    DistillationRunConfig,
-)
-from vitreous.addons.self_supervision.contrastive import Contrastive, ContrastiveConfig
+from vitreous.addons.self_supervision.contrastive import ONE_IMAGE, Contrastive, ContrastiveConfig
 from vitreous.addons.self_supervision.dino import DINO, DINOConfig
 from vitreous.addons.self_supervision.distillation import (
     FeatureDistillation,
     FeatureDistillationConfig,
     check_teacher,
 )
-from vitreous.addons.self_supervision.views import MultiCrop, ViewReader, Views, ViewsConfig, small_size
+from vitreous.addons.self_supervision.views import ViewReader, Views, ViewsConfig, multi_crop
 from vitreous.data.dataset import DataSummary, ImageDataset, Splits
 from vitreous.data.findings import Finding, finding
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
+from vitreous.models.config_parts import Config, setting
 from vitreous.models.model import Model
+from vitreous.tasks.pretraining.rules import PretrainingRunConfig
 from vitreous.tasks.pretraining.task import INFO, Pretraining, PretrainingT
 from vitreous.tasks.task import Tree
 from vitreous.training.config import RunConfig
@@ -42,6 +40,76 @@ GRAY_VIEWS = ViewsConfig(large_scale=(0.8, 1.0), small_scale=(0.3, 0.6), small_c
 # Of DINO's teacher, where no recipe says it: the authors' own first choice. What views have in common is kept
 # only if they agree by more than this over the student's temperature (benchmarks/dino_collapse.py).
 TEMPERATURE = 0.04
+# Of [augmentation]: views change images in ways of their own.
+NOT_OF_VIEWS = ("random_resized_crop", "flip", "policy", "color_jitter", "noise")
+
+
+class ViewsRunConfig(PretrainingRunConfig):
+    """A run that learns from several views of each image, which change it in ways of their own."""
+
+    @model_validator(mode="after")
+    def _changes_of_views(self) -> ViewsRunConfig:
+        instead = f"has no effect: set pretraining.{self.task}.views instead"
+        self.check_defaults("augmentation", NOT_OF_VIEWS, instead)
+        return self
+
+
+class ContrastiveSettings(Config):
+    """The group [pretraining] of contrastive learning."""
+
+    contrastive: ContrastiveConfig = ContrastiveConfig()
+
+
+class ContrastiveRunConfig(ViewsRunConfig):
+    """All of a run of contrastive learning."""
+
+    task: Literal["contrastive"] = setting("contrastive", "always contrastive")
+    pretraining: ContrastiveSettings = ContrastiveSettings()
+
+    @classmethod
+    def following(cls, tree: Tree, override: Tree) -> Tree:
+        """The loss grows with the images that are compared: evaluation compares as many."""
+        found, asked = dict(super().following(tree, override)), override.get("training", {})
+        batch, machine = tree["training"]["batch_size"], tree["training"]["machine"]
+        parts = machine.get("grad_accum_steps", 1) if isinstance(machine, Mapping) else 1
+        own = asked.get("machine") if isinstance(asked.get("machine"), Mapping) else {}
+        changed = "batch_size" in asked or "grad_accum_steps" in own
+        valid = type(batch) is type(parts) is int and batch >= parts > 0  # what is not is refused later
+        if changed and valid and "evaluation_batch_size" not in own:
+            found["training"] = {"machine": {"evaluation_batch_size": batch // parts}}
+        return found
+
+    @model_validator(mode="after")
+    def _several_images(self) -> ContrastiveRunConfig:
+        if self.training.batch_size == self.training.computed.grad_accum_steps:
+            raise ValueError(ONE_IMAGE)
+        return self
+
+
+class DINOSettings(Config):
+    """The group [pretraining] of DINO."""
+
+    dino: DINOConfig = DINOConfig()
+
+
+class DINORunConfig(ViewsRunConfig):
+    """All of a run of DINO."""
+
+    task: Literal["dino"] = setting("dino", "always dino")
+    pretraining: DINOSettings = DINOSettings()
+
+
+class DistillationSettings(Config):
+    """The group [pretraining] of a student without labels."""
+
+    distillation: FeatureDistillationConfig = FeatureDistillationConfig()
+
+
+class DistillationRunConfig(PretrainingRunConfig):
+    """All of a run that learns the features of a teacher."""
+
+    task: Literal["distillation"] = setting("distillation", "always distillation")
+    pretraining: DistillationSettings = DistillationSettings()
 
 
 def of_views(objective: nn.Module, batch: Views, generator: torch.Generator) -> Measured:
@@ -59,9 +127,7 @@ class OfViews(Pretraining[PretrainingT]):
     """An objective that learns from several views of each image."""
 
     def reader(self, config: Any, data: Splits) -> ViewReader:
-        views = config.own.views
-        crops = MultiCrop(views, config.model.image_size, small_size(config.model, views))
-        return ViewReader(data.train, config.model.channels, crops)
+        return ViewReader(data.train, config.model.channels, multi_crop(config.model, config.own.views))
 
     def objective(self, config: object, data: Splits) -> Objective:
         return of_views

@@ -20,7 +20,6 @@ from vitreous.data.loading import Rows, Sample
 from vitreous.data.transforms import random_crop
 from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import Config, Probability, setting
-from vitreous.models.model import Model
 from vitreous.models.preprocessing import Preprocessing, to_tensor
 
 Share = tuple[float, float]
@@ -157,18 +156,13 @@ class ViewReader:
         return Views(*(torch.stack(each) for each in zip(*views, strict=True)))
 
 
-def multi_crop(model: Model, config: PairConfig) -> MultiCrop:
-    """Return the views that `config` asks for, at the sizes that suit a model."""
-    return MultiCrop(config, model.config.image_size, small_size(model.config, config))
-
-
-def small_size(model: Any, config: PairConfig) -> Size:
-    """(H, W) of the small crops, in whole patches: 3/7 of the large ones as in the paper (96 of 224); that of
-    the large ones where no small crops are wanted."""
-    if not isinstance(config, ViewsConfig) or not config.small_count:
-        return model.image_size
-    if config.small_size is not None:
-        return config.small_size, config.small_size
-    height, width = model.image_size
-    p, q = model.patch_size if isinstance(model, ViTConfig) else (1, 1)
-    return max(round(height * 3 / 7 / p), 1) * p, max(round(width * 3 / 7 / q), 1) * q
+def multi_crop(model: Any, config: PairConfig) -> MultiCrop:
+    """Return the views that `config` asks for, at the sizes that suit the configuration of a model: small
+    crops in whole patches, 3/7 of the large ones as in the paper (96 of 224)."""
+    height, width = small = model.image_size
+    if isinstance(config, ViewsConfig) and config.small_count:
+        p, q = model.patch_size if isinstance(model, ViTConfig) else (1, 1)
+        small = max(round(height * 3 / 7 / p), 1) * p, max(round(width * 3 / 7 / q), 1) * q
+        if config.small_size is not None:
+            small = config.small_size, config.small_size
+    return MultiCrop(config, model.image_size, small)
