@@ -81,11 +81,8 @@ class Failed(BaseModel):
     reason: str
 
 
-class Partial(NamedTuple):
-    """The answer to what is left of a damaged image."""
-
-    answer: Answer
-    damage: Failed
+# The answer to an image, and what is wrong with it: None and why it has no answer, or what is missing of it.
+Answered = tuple[Answer | None, Failed | None]
 
 
 class Server:
@@ -121,9 +118,7 @@ class Server:
                 observe=partial(self.metrics.batch, f"/v1/{endpoint.name}"),
             )
 
-    async def answers(
-        self, endpoint: str, uploads: Sequence[Upload], parameters: Config
-    ) -> list[Answer | Partial | Failed]:
+    async def answers(self, endpoint: str, uploads: Sequence[Upload], parameters: Config) -> list[Answered]:
         """The answers to all images of a request, in order. Raises Refused: the queue is full, or it takes
         too long."""
         model, batcher, count = self.loaded.model, self.batchers[endpoint], len(uploads)
@@ -132,14 +127,14 @@ class Server:
             seconds = min(max(math.ceil(self.latest), 1), 60)
             raise Refused(503, f"the server is busy: ask again in {seconds} s", Retry_After=str(seconds))
 
-        async def answer(upload: Upload) -> Answer | Partial | Failed:
+        async def answer(upload: Upload) -> Answered:
             try:
                 prepared = loop.run_in_executor(self.decoders, model.prepare, upload.data, upload.name)
                 pixels, damage = await prepared
                 found = await batcher.ask(Question(upload.name, pixels, parameters))
-                return found if damage is None else Partial(found, Failed(path=upload.name, reason=damage))
+                return found, None if damage is None else Failed(path=upload.name, reason=damage)
             except BadImage as bad:
-                return Failed(path=upload.name, reason=bad.reason)
+                return None, Failed(path=upload.name, reason=bad.reason)
 
         began = time.monotonic()
         self.inside += count
@@ -252,21 +247,20 @@ async def read_images(request: Request, limits: Limits) -> tuple[list[Upload], d
     return images, parameters
 
 
-def answered(key: str, answers: Sequence[Answer | Partial | Failed]) -> Response:
+def answered(key: str, answers: Sequence[Answered]) -> Response:
     """The answers, the images without one, and what is missing of damaged ones; a refusal where not one has
     an answer, which says the name of the first."""
-    failed = [each for each in answers if isinstance(each, Failed)]
+    failed = [wrong for answer, wrong in answers if answer is None and wrong]
     if len(failed) == len(answers):
         more = f"; {len(failed) - 1} more cannot be answered either" if len(failed) > 1 else ""
         raise Refused(422, f"{failed[0].path[:200]}: {failed[0].reason}{more}")
     good: list[dict[str, object]] = []
     damaged: list[Failed] = []
-    for each in answers:
-        answer, damage = each if isinstance(each, Partial) else (each, None)
+    for answer, damage in answers:
         if isinstance(answer, bytes):  # the only one
             about = {} if damage is None else {"Vitreous-Damaged": damage.reason}
             return Response(answer, media_type="image/png", headers=about)
-        if isinstance(answer, Failed):
+        if answer is None:
             continue
         good.append(answer if damage is None else {**answer, "damaged": damage.reason})
         damaged += [damage] if damage else []
