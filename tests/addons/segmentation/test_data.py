@@ -14,7 +14,7 @@ from PIL import Image
 from vitreous.addons.segmentation.checking import check_masks
 from vitreous.addons.segmentation.digit_pages import open_digit_pages
 from vitreous.addons.segmentation.folders import open_masked
-from vitreous.addons.segmentation.masked import MaskReader, colored, mask_image, palette
+from vitreous.addons.segmentation.masked import MaskReader, mask_image, palette
 from vitreous.addons.segmentation.task import masks_config
 from vitreous.data.config import AugmentationConfig, DataConfig, RandomResizedCropConfig
 from vitreous.data.image_samples import evaluation_loader, image_loader
@@ -101,12 +101,12 @@ def spoil(tmp_path, what):
         case "size":
             Image.fromarray(mask[:-1]).save(path)
         case "colors":
-            Image.fromarray(colored(mask, 3)).save(path)
+            mask_image(mask, 3).convert("RGB").save(path)
         case "range":
             (tmp_path / "classes.txt").write_text("background\nthing\n")
         case "unknown color":
             (tmp_path / "classes.txt").write_text("a #000000\nb #123456\nc #654321\n")
-            Image.fromarray(colored(mask, 3)).save(path)
+            mask_image(mask, 3).convert("RGB").save(path)
         case "twice":
             (tmp_path / "classes.txt").write_text("a\nb\na\n")
         case "half colored":
@@ -334,4 +334,4 @@ def test_a_palette_tells_classes_apart():
     image = mask_image(mask, 3)
     assert image.mode == "P"
     assert np.array_equal(np.asarray(image), mask)
-    assert colored(mask, 3)[1, 1].tolist() == [255, 255, 255]
+    assert mask_image(mask, 3).convert("RGB").getpixel((1, 1)) == (255, 255, 255)

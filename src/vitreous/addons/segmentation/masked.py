@@ -58,7 +58,8 @@ class MaskedSubset(Subset, MaskedDataset):
 
 
 class MaskSplits(NamedTuple):
-    """The parts of a source. A source with one held-out part has it as `test`."""
+    """The parts of a source. A source with one held-out part has it as `test`. They are not `Splits`, whose
+    images the doctor takes to have classes."""
 
     train: MaskedDataset
     validation: MaskedDataset | None
@@ -121,12 +122,10 @@ def check_mode(image: Image.Image, name: str, legend: Legend | None) -> None:
 
 
 def read_mask(path: Path, legend: Legend | None) -> Mask:
-    """The class numbers of a file. Raises BadImage, InputError."""
-    return class_numbers(open_image(read_file(path), str(path)), str(path), legend)
-
-
-def class_numbers(image: Image.Image, name: str, legend: Legend | None) -> Mask:
-    """The class of each pixel, 255 where there is none; without a legend any. Raises BadImage, InputError."""
+    """The class of each pixel of a file, 255 where there is none; without a legend any. Raises BadImage,
+    InputError."""
+    name = str(path)
+    image = open_image(read_file(path), name)
     check_mode(image, name, legend)
     load_pixels(image, name)
     if image.mode not in INDEX_MODES:
@@ -194,8 +193,15 @@ class MaskReader:
         return self.augmentation is not None and self.augmentation.per_image
 
     def read(self, index: int, rng: np.random.Generator | None) -> Sample:
-        """Return an image at the model's size and its mask. Raises BadImage."""
-        encoded, image, mask = self.opened(index)
+        """Return an image at the model's size and its mask. Raises BadImage, and InputError: their sizes
+        differ."""
+        encoded, mask = self.images.pair(index, self.preprocessing)
+        image = encoded.upright()
+        if (image.height, image.width) != mask.shape:
+            raise InputError(
+                f"{self.images.name(index)} is {image.height}x{image.width}, its mask {mask.shape[0]}x"
+                f"{mask.shape[1]}: make them the same size"
+            )
         if self.augmentation is None:
             return Sample.of((to_tensor(self.preprocessing.image(image)), mask), encoded)
         crop, (tall, wide) = self.augmentation.random_resized_crop, self.preprocessing.size
@@ -207,18 +213,6 @@ class MaskReader:
         if self.augmentation.changes_colors and rng:
             pixels = change_colors(pixels, self.augmentation, rng)
         return Sample.of((pixels, np.array(values, dtype=np.uint8)), encoded)
-
-    def opened(self, index: int) -> tuple[Stored, Image.Image, Mask]:
-        """Return an image, the same upright, and its mask. Raises BadImage, and InputError: their sizes
-        differ."""
-        encoded, mask = self.images.pair(index, self.preprocessing)
-        image = encoded.upright()
-        if (image.height, image.width) != mask.shape:
-            raise InputError(
-                f"{self.images.name(index)} is {image.height}x{image.width}, its mask {mask.shape[0]}x"
-                f"{mask.shape[1]}: make them the same size"
-            )
-        return encoded, image, mask
 
     def collate(
         self, samples: Sequence[Sample], indices: Indices, rows: Rows
@@ -261,15 +255,11 @@ def mask_image(mask: UInt8[np.ndarray, "H W"], classes: int) -> Image.Image:
     return image
 
 
-def colored(mask: UInt8[np.ndarray, "H W"], classes: int) -> UInt8[np.ndarray, "H W 3"]:
-    """The classes' colors; white where the mask is 255."""
-    return np.asarray(mask_image(mask, classes).convert("RGB"))
-
-
 def overlaid(
     image: UInt8[np.ndarray, "H W 3"], mask: UInt8[np.ndarray, "H W"], classes: int
 ) -> UInt8[np.ndarray, "H W 3"]:
     """The image in gray under the classes' colors; class 0 is left clear."""
     gray = image.mean(axis=2, keepdims=True)
     weight = np.where(mask == 0, 0.0, COVER)[..., None]
-    return (gray * (1 - weight) + colored(mask, classes) * weight).round().astype(np.uint8)
+    colors = np.asarray(mask_image(mask, classes).convert("RGB"))
+    return (gray * (1 - weight) + colors * weight).round().astype(np.uint8)
