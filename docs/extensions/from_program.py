@@ -44,7 +44,14 @@ HEADS = {
         "formats": ("Format", "What it is", "Written as", "What you must specify"),
         "families": ("Family", "Format", "Read: difference", "Written: difference", "Written file opened by"),
         "task-options": ("Option of `train`", "yes", "no"),
-        "task-configurations": ("Command", "Task", "Configuration", "Model", "Additional fields", "Missing fields"),
+        "task-configurations": (
+            "Command",
+            "Task",
+            "Configuration",
+            "Model",
+            "Additional fields",
+            "Missing fields",
+        ),
     },
     "ko": {
         "commands": ("옵션", "값", "기본값", "설명"),
