@@ -71,13 +71,9 @@ def answer_parts(
             failed |= each.failed
             damaged |= each.damaged
             advance(images, None)
-    return Answered(images, failed, damaged, width_of(folder))
-
-
-def width_of(folder: Path) -> int:
-    """Return the number of features of an image in a folder's files."""
     schema = next((parquet.read_schema(path) for path in folder.glob("part-*.parquet")), None)
-    return schema.field("features").type.list_size if schema and "features" in schema.names else 0
+    width = schema.field("features").type.list_size if schema and "features" in schema.names else 0
+    return Answered(images, failed, damaged, width)
 
 
 class PartWriter:

@@ -172,9 +172,3 @@ class FeatureEngine(ModelEngine):
     def features(self, names: list[str], images: Any) -> Columns:
         values = check_finite(self.working.features(images).flatten(1).float())
         return {"features": values.cpu().numpy()}
-
-
-OUTPUTS: dict[str, type[AnswerEngine] | type[FeatureEngine]] = {
-    "labels": AnswerEngine,
-    "features": FeatureEngine,
-}

@@ -24,7 +24,7 @@ from vitreous.api.arguments import (
     progress_bar,
     settings_tree,
 )
-from vitreous.api.model_source import computation, resolve_model
+from vitreous.api.model_source import computation, is_runnable, resolve_model
 from vitreous.api.options import AttributeOptions, InspectOptions
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ClassTargets, ImageDataset
@@ -257,8 +257,7 @@ def attribute(model: ModelLike, images: object, **options: Unpack[AttributeOptio
 def viewed(model: ModelLike, preprocessing: Preprocessing | None, fields: dict[str, object]) -> Any:
     """Return the model that MODEL means, in half precision a copy in float32; a module of another library
     may stay as it is. Raises InputError: as `resolve_model`; or `preprocessing` for a model that has one."""
-    own = hasattr(model, "preprocessing") and hasattr(model, "config")
-    if isinstance(model, nn.Module) and not own and not fields:
+    if isinstance(model, nn.Module) and not is_runnable(model) and not fields:
         return live.live_model(model, preprocessing)
     refuse_preprocessing(preprocessing)
     opened = resolve_model(model, **fields)

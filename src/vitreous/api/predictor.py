@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from PIL import Image
 
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from vitreous.api import engines, model_source
     from vitreous.data.dataset import ImageDataset
     from vitreous.results import Answer
+
+    Engine = engines.ModelEngine | TorchlessClassifier
 else:  # they import PyTorch, without which an exported file answers
     engines = LazyModule("vitreous.api.engines")
     model_source = LazyModule("vitreous.api.model_source")
@@ -45,34 +47,6 @@ else:  # they import PyTorch, without which an exported file answers
 OUTPUTS = ("labels", "features")
 OPTIONS = tuple(name for name, each in options_of(PredictOptions).items() if each.of == "labels")
 NO_ANSWER = ("path", *WRONG)  # the columns that an image has without an answer
-
-
-class Engine(Protocol):
-    """A model at work in this process: it reads images as it takes them, and answers a batch at a time."""
-
-    @property
-    def task_name(self) -> str: ...
-    @property
-    def about(self) -> Mapping[str, Any]:
-        """What its answers have in common."""
-        ...
-
-    @property
-    def labels(self) -> list[str] | None:
-        """The classes of the column probabilities; None where there is no such column."""
-        ...
-
-    def rows(self, images: ImageDataset) -> Iterator[ImageRows]:
-        """Yield images as the model takes them, in batches: all of them, and in order."""
-        ...
-
-    def answers(self, names: list[str], images: Any) -> Iterable[Answer]:
-        """Return the answer to each image of a batch."""
-        ...
-
-    def columns(self, names: list[str], images: Any) -> Columns:
-        """Return the answers to the images of a batch as columns."""
-        ...
 
 
 class Predictor:
@@ -149,7 +123,7 @@ class Predictor:
     @cached_property
     def opened(self) -> engines.ModelEngine:
         """The model, open in this process and computed by PyTorch."""
-        return engines.OUTPUTS[self.output](self.use)
+        return (engines.AnswerEngine if self.output == "labels" else engines.FeatureEngine)(self.use)
 
     @cached_property
     def engine(self) -> Engine:
@@ -159,8 +133,29 @@ class Predictor:
 
     @cached_property
     def light(self) -> TorchlessClassifier | None:
-        """What classifies a few images without PyTorch; None where PyTorch computes."""
-        return torchless(self.use, self.output)
+        """What classifies a few images without PyTorch: an exported file that the model is, or that was
+        chosen for it; None where PyTorch computes."""
+        use, options = self.use, self.use.options
+        if self.output != "labels" or use.fields:
+            return None
+        if options.get("tta") or options.get("threshold") is not None:
+            return None
+        if not isinstance(use.model, str | Path) or use.device not in ("auto", "cpu"):
+            return None
+        if use.precision not in ("auto", "fp32"):
+            return None
+        file, sentence = Path(use.model), ""
+        if not is_program(use.model):
+            chosen = substitute(use.model) if use.precision == "auto" else None
+            if chosen is None or chosen.file is None:
+                return None
+            file, sentence = chosen.file, chosen.sentence
+        exported = open_torchless(file)
+        if exported is None:
+            return None
+        if sentence:
+            say(sentence)
+        return TorchlessClassifier(exported, options.get("top") or 5, use.batch_size, use.workers)
 
     def begin(self, images: ImageDataset, folder: Path | None = None) -> Engine:
         """Open the model for these images: without PyTorch where that can be, and they are not so many that
@@ -242,49 +237,22 @@ class Predictor:
         return {name: values[:0] for name, values in columns.items()}
 
 
-def torchless(use: ModelUse, output: str) -> TorchlessClassifier | None:
-    """Return what classifies without PyTorch: an exported file that the model is, or that was chosen for it;
-    None where PyTorch computes."""
-    if output != "labels" or use.fields or use.options.get("threshold") is not None or use.options.get("tta"):
-        return None
-    if not isinstance(use.model, str | Path) or use.device not in ("auto", "cpu"):
-        return None
-    if use.precision not in ("auto", "fp32"):
-        return None
-    file, sentence = Path(use.model), ""
-    if not is_program(use.model):
-        chosen = substitute(use.model) if use.precision == "auto" else None
-        if chosen is None or chosen.file is None:
-            return None
-        file, sentence = chosen.file, chosen.sentence
-    exported = open_torchless(file)
-    if exported is None:
-        return None
-    if sentence:
-        say(sentence)
-    return TorchlessClassifier(exported, use.options.get("top") or 5, use.batch_size, use.workers)
-
-
 LATEST: dict[str, Predictor] = {}  # the one that was made last for a stored model, by `state_of` it
 
 
 def predictor_for(model: ModelLike, output: str, *, patches: int | None, **options: Any) -> Predictor:
     """Return what answers as the options of `predict` and `embed` ask, with `patches` to each image in its
-    own aspect ratio: the one before, if it is the same. Raises InputError: as `native_aspect`."""
-    if patches is not None:
-        model = model_source.native_aspect(model, patches, changed_fields(options))
-        options |= {"settings": None, "config": None, "image_size": None}
-    return latest(Predictor(model, output, **options))
-
-
-def latest(predictor: Predictor) -> Predictor:
-    """Return what answers as a predictor does: the one before, where it is the same, or else this one.
+    own aspect ratio. Raises InputError: as `native_aspect`.
 
     Of a stored model the one that was opened last stays open, for as long as what was asked of it is asked
     again and no file of the model has changed: `vitreous.predict` in a loop reads the weights once. It is one
     model and no more, and a changed file, which has another inode, size or time, is read again.
     """
-    state = state_of(predictor.output, predictor.use)
+    if patches is not None:
+        model = model_source.native_aspect(model, patches, changed_fields(options))
+        options |= {"settings": None, "config": None, "image_size": None}
+    predictor = Predictor(model, output, **options)
+    state = state_of(output, predictor.use)
     if state not in LATEST:
         LATEST.clear()
         if not state:
