@@ -81,6 +81,12 @@ def check_free(path: Path, advice: str = f"choose another {Param('out')}") -> No
         raise InputError(f"{path} already exists, and is not overwritten: {advice}")
 
 
+def is_out_of_memory(error: Exception) -> bool:
+    """Return whether there was not enough memory, in the words of whatever library asked for it."""
+    known = ("t allocate memory", "out of memory", "not enough memory", "can't start new thread")
+    return isinstance(error, MemoryError) or any(words in str(error) for words in known)
+
+
 # Characters that control a terminal, or turn the direction of what follows, and how they are written out. It
 # is a table, since compiling a pattern needs memory, and one of the errors is that there is none.
 CONTROLS = {

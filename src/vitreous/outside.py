@@ -260,6 +260,6 @@ def looks(name: str) -> str:
 
 
 def sha256_of(file: Path) -> str:
-    """Return a hash of all of a file: a calibration changes the head of a model alone."""
+    """Return a hash of all of a file."""
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()

@@ -126,6 +126,11 @@ def percent(rate: float) -> str:
     return "-" if rate != rate else f"{100 * rate:.1f}%"
 
 
+def failures(reasons: Mapping[str, str]) -> list[dict[str, str]]:
+    """Return what could not be read, or is damaged, and why, for JSON."""
+    return [{"path": path, "reason": reason} for path, reason in reasons.items()]
+
+
 def scalars(values: Mapping[str, object]) -> dict[str, str | int | float]:
     """Return the entries that are one number or one text."""
     return {name: value for name, value in values.items() if isinstance(value, str | int | float)}

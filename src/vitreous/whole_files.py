@@ -6,7 +6,6 @@ import csv
 import errno
 import fcntl
 import glob
-import hashlib
 import logging
 import os
 import shutil
@@ -182,11 +181,6 @@ def flush(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def checksum(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def copy_to_url(root: Path, files: Sequence[Path], url: str) -> None:

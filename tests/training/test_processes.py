@@ -88,12 +88,12 @@ def train(world, name, *, objective=None, callbacks=(), damaged=False, clock=tim
         model = starting_model(config, splits.train.classes)
     learner = Learner.begin(model, config.training, shards_for(model, config.training, world, CPU))
     checkpointer = Checkpointer(folder / f"{name}-{world.size}")
-    checksum = checkpoints.checksum
+    sha256_of = checkpoints.sha256_of
     if damaged:
-        checkpoints.checksum = lambda path: "wrong" if "step-000000010" in str(path) else checksum(path)
+        checkpoints.sha256_of = lambda path: "wrong" if "step-000000010" in str(path) else sha256_of(path)
     with warnings.catch_warnings(action="ignore"):
         checkpointer.restore(learner, world)
-    checkpoints.checksum = checksum
+    checkpoints.sha256_of = sha256_of
     resumed = learner.step
     loader = image_loader(splits.train, preprocessing=config.prepared, augmentation=config.augmentation,
                          batch_size=world.share(config.training.batch_size), seed=config.seed,

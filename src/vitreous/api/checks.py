@@ -20,12 +20,12 @@ from vitreous.data.sources import open_data
 from vitreous.errors import InputError, LazyModule, Param, nearest, require_packages, utf8_name, writing_to
 from vitreous.extensions import imported, tasks
 from vitreous.languages import speaking
-from vitreous.outside import local_path, read_regular, read_text
+from vitreous.outside import local_path, read_regular, read_text, sha256_of
 from vitreous.tasks.doctor import examine_run
 from vitreous.tasks.images import check_data_settings, data_config, with_form
 from vitreous.tasks.recipe_choice import choose
 from vitreous.training.options import with_options
-from vitreous.whole_files import checksum, write_csv
+from vitreous.whole_files import write_csv
 
 if TYPE_CHECKING:
     from vitreous.inspection import data_report
@@ -123,7 +123,7 @@ def check_classes(
         write_csv(table, Action._fields, actions(evidence))
         data_report.write_data_report(page, splits.name, evidence, found, table)
         with page.open("a", encoding="utf-8") as written:
-            written.write(f"<!-- {checksum(table)} -->\n")
+            written.write(f"<!-- {sha256_of(table)} -->\n")
     return replace(found, page=utf8_name(page), actions=utf8_name(table))
 
 
@@ -146,7 +146,7 @@ def check_replaceable(table: Path, data: object, header: Sequence[str], page: Pa
         raise InputError(
             f"{Param('report')} would replace {table}, which no such report wrote: name another file"
         )
-    if mark and mark[1] != checksum(table):
+    if mark and mark[1] != sha256_of(table):
         raise InputError(
             f"{Param('report')} would replace {table}, which was edited after its report: name another file"
         )

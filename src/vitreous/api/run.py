@@ -17,7 +17,16 @@ import torch
 
 from vitreous.api.arguments import progress_bar, say, silent
 from vitreous.checkpoints.runs import has_compared, is_finished
-from vitreous.errors import InputError, LazyModule, Param, nearest, own_warnings, printable, require_packages
+from vitreous.errors import (
+    InputError,
+    LazyModule,
+    Param,
+    is_out_of_memory,
+    nearest,
+    own_warnings,
+    printable,
+    require_packages,
+)
 from vitreous.evaluation.result import Evaluation
 from vitreous.languages import speaking
 from vitreous.languages.terminal import said
@@ -47,7 +56,6 @@ else:  # it is not installed everywhere; few runs have compared candidates
 
 FULL = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
 REFUSED = errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO
-NO_MEMORY = "t allocate memory", "out of memory", "not enough memory", "can't start new thread"
 LEAST_MEMORY = 16 * 2**20  # bytes: with less, whatever failed did so for this
 
 Start = Callable[[Place], AnyPlan]
@@ -305,9 +313,8 @@ def resources(advice: Callable[[], str]) -> Iterator[None]:
         yield
     except InputError:
         raise
-    except Exception as error:  # of whatever library asked for memory, by whatever name
-        known = isinstance(error, MemoryError) or any(words in str(error) for words in NO_MEMORY)
-        if known or free_bytes(torch.device("cpu")) < LEAST_MEMORY:
+    except Exception as error:
+        if is_out_of_memory(error) or free_bytes(torch.device("cpu")) < LEAST_MEMORY:
             raise InputError(
                 f"there is not enough memory: use {Param('batch_size')} auto, a smaller batch, "
                 f"training.machine.checkpointing=true or a smaller model; {advice()}"

@@ -23,8 +23,9 @@ from vitreous import __version__
 from vitreous.cli.help import HelpFormatter, sentence_about, unknown_command
 from vitreous.cli.streams import (
     abandon,
+    about_defect,
     check_current_folder,
-    last_words,
+    explained,
     prepare_columns,
     prepare_streams,
 )
@@ -144,14 +145,15 @@ def print_reason(error: Exception | KeyboardInterrupt, *, verbose: bool) -> int:
         return 130
     if isinstance(error, InputError | CycloptsError):
         sentence = sentence_about(error) if isinstance(error, CycloptsError) else str(error)
-        sentence, code = " ".join(sentence.split()), 2
+        known: str | None = " ".join(sentence.split())
     else:
         sys.stdout.flush()  # where that fails, `main` says so
-        sentence, code = last_words(error)
+        known = explained(error)
     if verbose:
         traceback.print_exception(error)
+    sentence = about_defect(error) if known is None else known
     print(f"vitreous: {printable(utf8_name(sentence))}", file=sys.stderr)
-    return code
+    return 1 if known is None else 2
 
 
 def check_none_is_empty(words: Sequence[str]) -> None:

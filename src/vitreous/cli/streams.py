@@ -12,11 +12,10 @@ import traceback
 from pathlib import Path
 from typing import Any, TextIO
 
-from vitreous.errors import InputError, cache_folder, printable
+from vitreous.errors import InputError, cache_folder, is_out_of_memory, printable
 from vitreous.languages.terminal import said
 
 NARROWEST = 40  # columns: in fewer, help is laid out for these
-NO_MEMORY = ("t allocate memory", "out of memory", "not enough memory", "can't start new thread")
 
 
 def prepare_streams() -> None:
@@ -68,44 +67,40 @@ def read_stdin() -> str:
     return text
 
 
-def last_words(error: Exception) -> tuple[str, int]:
-    """Return a sentence about an error that nothing else has explained, and the exit code."""
+def explained(error: Exception) -> str | None:
+    """Return a sentence about what the user can change, though no code has foreseen it; None for a defect."""
     if isinstance(error, OSError) and "temporary directory" in str(error):
-        return said("no folder for temporary files is writable: set TMPDIR to one that is"), 2
+        return said("no folder for temporary files is writable: set TMPDIR to one that is")
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
-        return said("a path is too long: {path}...", path=str(error.filename)[:60]), 2
+        return said("a path is too long: {path}...", path=str(error.filename)[:60])
     if isinstance(error, OSError):
-        return about_system(error), 2
+        return about_system(error)
     if isinstance(error, ValueError) and "null byte" in str(error):
-        return said("a path contains a null byte, which no file name can: correct it"), 2
+        return said("a path contains a null byte, which no file name can: correct it")
     if isinstance(error, RecursionError):
-        return said("the input is nested too deeply to be read: flatten it"), 2
+        return said("the input is nested too deeply to be read: flatten it")
     if isinstance(error, UnicodeError):
-        return (
-            said(
-                "a text is not UTF-8, or cannot be written ({error}): convert it, or rename the file",
-                error=error,
-            ),
-            2,
+        return said(
+            "a text is not UTF-8, or cannot be written ({error}): convert it, or rename the file", error=error
         )
-    if isinstance(error, MemoryError) or any(words in str(error) for words in NO_MEMORY):
-        return (
-            said(
-                "there is not enough memory for this: use smaller images, a smaller batch or a smaller model"
-            ),
-            2,
+    if is_out_of_memory(error):
+        return said(
+            "there is not enough memory for this: use smaller images, a smaller batch or a smaller model"
         )
+    return None
+
+
+def about_defect(error: Exception) -> str:
+    """Return a sentence about an error of the program, and where its traceback is."""
     reason = printable(" ".join(str(error).split()))[:300]
     frame = traceback.extract_tb(error.__traceback__)[-1]
-    place = f"{Path(frame.filename).name}:{frame.lineno}"
-    sentence = said(
+    return said(
         "unexpected {kind}: {reason} ({place}): this is a defect of vitreous, please report it; {trace}",
         kind=type(error).__name__,
         reason=reason,
-        place=place,
+        place=f"{Path(frame.filename).name}:{frame.lineno}",
         trace=written_trace(error),
     )
-    return sentence, 1
 
 
 def about_system(error: OSError) -> str:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pydantic_core import to_json
 
 from vitreous.errors import InputError, LazyModule, check_free, require_packages, writing_to
-from vitreous.results import Answer, Result, percent, scalars
+from vitreous.results import Answer, Result, failures, percent, scalars
 from vitreous.whole_files import folder_for, whole, write_rows
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ class Predictions(Result):
     def to_json(self) -> dict[str, object]:
         answers = [*in_one_form(each.to_json() for each in self.answers)]
         given = {"count": self.count, "out": str(self.out)} if self.out else {"predictions": answers}
-        wrong = {"failed": reasons(self.failed), "damaged": reasons(self.damaged)}
+        wrong = {"failed": failures(self.failed), "damaged": failures(self.damaged)}
         return {"task": self.task, **given, **wrong, **self.about}
 
     def __len__(self) -> int:
@@ -174,11 +174,6 @@ class Predictions(Result):
         columns = dict.fromkeys(name for row in rows for name in row)
         wrong = {"damaged": columns.pop("damaged", None), "error": columns.pop("error", None)}
         return [{**columns, **wrong, **row} for row in rows]
-
-
-def reasons(found: Mapping[str, str]) -> list[dict[str, str]]:
-    """Return images and what is wrong with them, for JSON."""
-    return [{"path": path, "reason": reason} for path, reason in found.items()]
 
 
 def in_one_form(answers: Iterable[dict[str, object]]) -> Iterator[dict[str, object]]:

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 
 from vitreous.data.findings import Finding
 from vitreous.evaluation.scores import Calibration, ExampleScores, Interval
-from vitreous.results import Result, percent
+from vitreous.results import Result, failures, percent
 
 FEWEST = 20  # held-out examples, of which an accuracy says something
 
@@ -64,11 +64,6 @@ class Answers(NamedTuple):
             confidence=None if self.confidence is None else self.confidence[rows],
             right=None if self.right is None else self.right[rows],
         )
-
-
-def failures(reasons: Mapping[str, str]) -> list[dict[str, str]]:
-    """Return what could not be read, and why, for JSON."""
-    return [{"path": path, "reason": reason} for path, reason in reasons.items()]
 
 
 @dataclass(frozen=True, kw_only=True)

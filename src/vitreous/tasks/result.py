@@ -14,8 +14,9 @@ from vitreous.checkpoints.model_card import origin_facts
 from vitreous.checkpoints.runs import CANDIDATES
 from vitreous.data.findings import Finding
 from vitreous.evaluation.measures import candidate_title
-from vitreous.evaluation.result import Evaluation, failures
+from vitreous.evaluation.result import Evaluation
 from vitreous.outside import read_text
+from vitreous.results import failures
 from vitreous.tasks.task import Card
 from vitreous.training.config import CommandConfig
 from vitreous.training.run import RunDirectory

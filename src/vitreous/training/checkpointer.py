@@ -26,11 +26,11 @@ from torch import Tensor
 
 from vitreous.checkpoints.runs import TRIALS, saved_steps
 from vitreous.errors import InputError, require_packages
-from vitreous.outside import read_text
+from vitreous.outside import read_text, sha256_of
 from vitreous.training.distributed import ALONE, World
 from vitreous.training.learner import Learner, State
 from vitreous.training.memory import stager
-from vitreous.whole_files import checksum, copy_to_url, flush, whole
+from vitreous.whole_files import copy_to_url, flush, whole
 
 KEPT = 2  # checkpoints: one to resume from where the newest is damaged
 
@@ -141,7 +141,7 @@ class Checkpointer:
         try:
             for path in sorted(partial.iterdir())[world.rank :: world.size]:
                 flush(path)  # a network's file system says only here that it is full
-                found[path.name] = checksum(path)
+                found[path.name] = sha256_of(path)
         except OSError as error:
             failure = in_words(error)
         parts = world.gather((failure, found))
@@ -265,7 +265,7 @@ class Checkpointer:
             facts, files = self.verified_facts(step)
             sharded = learner is not None and learner.shards is not None
             for path, digest in files[world.rank :: world.size] if sharded else files:
-                if checksum(path) != digest:
+                if sha256_of(path) != digest:
                     raise ValueError(f"the checksum of {path.name} is wrong")
         except (OSError, ValueError) as error:
             reason = str(error)
