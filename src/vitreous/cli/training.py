@@ -1,10 +1,11 @@
-"""`vitreous train`, and what `pretrain` shares with it: start or resume a run, and print what it gave."""
+"""`vitreous train` and `pretrain`: start or resume a run, and print what it gave."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Unpack, cast
 
 from cyclopts import Parameter
@@ -16,22 +17,17 @@ from vitreous.errors import InputError
 from vitreous.extensions import tasks
 from vitreous.languages.terminal import said, word
 from vitreous.results import percent
-from vitreous.training.options import TrainOptions
+from vitreous.training.options import PretrainOptions, TrainOptions
 
 if TYPE_CHECKING:
     from vitreous.api.run import Run
     from vitreous.tasks.forecast import Forecast
     from vitreous.tasks.result import RunResult
 
-
-# Options that go with --resume.
-RESUMED = {"task", "epochs", "steps", "minutes", "shard", "device", "language"}
-
+RESUMED = {"task", "epochs", "steps", "minutes", "shard", "device", "language"}  # go with --resume
 Resume = Annotated[
     Path | None, Parameter(name="--resume", help="a run directory: resume from its last checkpoint")
 ]
-
-
 MovedData = Annotated[
     str | None,
     Parameter(name="--data", metavar="DATA", help="with --resume: where the run's data is now"),
@@ -97,21 +93,10 @@ def print_result(result: RunResult) -> None:
         print_metrics(result.evaluation, result.extra.get("baselines", ()))
     if result.candidates:
         count = len(result.candidates)
-        print(
-            said(
-                "the model is the best of {count} candidates: {name}",
-                count=count,
-                name=result.title,
-            )
-        )
+        print(said("the model is the best of {count} candidates: {name}", count=count, name=result.title))
     if "objective" in result.extra:
-        print(
-            said(
-                "{objective}: loss {loss:.4f} in training",
-                objective=result.extra["objective"],
-                loss=result.extra["loss"],
-            )
-        )
+        objective, loss = result.extra["objective"], result.extra["loss"]
+        print(said("{objective}: loss {loss:.4f} in training", objective=objective, loss=loss))
     print()
     if result.seconds:  # none where what answers has no steps
         time = said("{seconds:.1f} s", seconds=result.seconds)
@@ -164,3 +149,25 @@ def train(
 ) -> int:
     """Train or fine-tune a model on images."""
     return train_or_resume(vt.train, data, options, resume, moved_data, command="train", json=json)
+
+
+@with_parsed_options()
+def pretrain(
+    data: Annotated[
+        str | None, Parameter(help="digits, any folder of images, a manifest, shards, cifar10:PATH")
+    ] = None,
+    /,
+    *,
+    resume: Resume = None,
+    moved_data: MovedData = None,
+    json: Json = False,
+    **options: Unpack[PretrainOptions],
+) -> int:
+    """Pre-train an encoder on images alone. Labels, where there are any, are not used."""
+
+    def print_next(result: RunResult) -> None:
+        print_named("next", f"vitreous train DATA --init {quote(str(result.run.path))}")
+
+    return train_or_resume(
+        vt.pretrain, data, options, resume, moved_data, command="pretrain", json=json, after=print_next
+    )
