@@ -3,16 +3,15 @@ weights."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from vitreous.inspection.page import HTML, Exhibit, exhibit
-from vitreous.models.description import Stage, describe, stage_words
+from vitreous.models.description import describe, stage_words
 from vitreous.results import si
 
 BINS = 41  # of a histogram
@@ -39,39 +38,25 @@ class Histogram(NamedTuple):
     high: float
 
 
-class StageRow(NamedTuple):
-    """A stage, what it has as words, its share of the parameters, and the distribution of its weights."""
-
-    stage: Stage
-    name: str
-    shape: str
-    parameters: str
-    macs: str
-    share: float
-    whole: Histogram | None
-    parts: Sequence[Histogram]
-
-
 def architecture_figure(model: nn.Module) -> Exhibit:
     """Show every stage of a forward pass from the input to the output, with histograms of its weights."""
     described = describe(model)
     weights = {name: each.detach() for name, each in model.named_parameters()}
-    rows = []
+    rows: list[dict[str, Any]] = []
     for stage in described.stages:
         whole, parts = histograms({name: weights[name] for name in stage.weights})
         rows.append(
-            StageRow(
-                stage,
-                stage.title,
-                stage_words(stage.written_shape),
-                si(stage.parameters) if stage.parameters else "",
-                si(stage.macs) if stage.macs else "",
-                stage.parameters / max(described.parameters, 1),
-                whole,
-                parts,
-            )
+            {
+                "stage": stage,
+                "shape": stage_words(stage.written_shape),
+                "parameters": si(stage.parameters) if stage.parameters else "",
+                "macs": si(stage.macs) if stage.macs else "",
+                "share": stage.parameters / max(described.parameters, 1),
+                "whole": whole,
+                "parts": parts,
+            }
         )
-    groups = [(times, list(some)) for times, some in groupby(rows, lambda row: row.stage.times)]
+    groups = [(times, list(some)) for times, some in groupby(rows, lambda row: row["stage"].times)]
     return exhibit(
         "architecture",
         HTML.architecture(groups),

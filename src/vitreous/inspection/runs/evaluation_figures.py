@@ -143,23 +143,21 @@ def curve_chart(title: str, series: Mapping[str, Curve], marks: Sequence[Mark] =
                 axes.xaxis.set_minor_locator(MultipleLocator(1))
                 axes.tick_params(which="minor", length=2, color=MUTED)
             top = axes.get_ylim()[1]
+            line: Any = {"color": MUTED, "linewidth": 1, "zorder": 1}
             for mark in marks:
-                cells = f"{mark.epoch:g}", f"{title}: {mark.words}", f"{mark.value or 0:.4g}"
-                if mark.symbol == LEVEL:
-                    level = mark.value or 0.0
-                    dashed = (0, (4, 3))
-                    axes.axhline(
-                        level, label=mark.words, color=MUTED, linewidth=1, linestyle=dashed, zorder=1
-                    )
-                    axes.legend(loc="best", handlelength=2, frameon=True, framealpha=0.8, edgecolor="none")
-                elif mark.value is None:
-                    axes.axvline(mark.epoch, color=MUTED, linewidth=1, linestyle=(0, (1, 2)), zorder=1)
-                    cells = f"{mark.epoch:g}", f"{title}: {mark.words}", "–"
+                if mark.value is None:
+                    axes.axvline(mark.epoch, linestyle=(0, (1, 2)), **line)
+                    height, value = top, "–"
                 else:
-                    at = [mark.epoch], [mark.value]
-                    axes.plot(*at, mark.symbol, color=INK, markersize=5, linestyle="None", label=mark.words)
+                    height, value = mark.value, f"{mark.value:.4g}"
+                    if mark.symbol == LEVEL:
+                        axes.axhline(height, label=mark.words, linestyle=(0, (4, 3)), **line)
+                    else:
+                        dot: Any = {"color": INK, "markersize": 5, "linestyle": "None", "label": mark.words}
+                        axes.plot([mark.epoch], [height], mark.symbol, **dot)
                     axes.legend(loc="best", handlelength=2, frameon=True, framealpha=0.8, edgecolor="none")
-                points.append(Point(axes, mark.epoch, top if mark.value is None else mark.value, cells))
+                cells = f"{mark.epoch:g}", f"{title}: {mark.words}", value
+                points.append(Point(axes, mark.epoch, height, cells))
         return figure, points
 
     figure, points = plotted("linear")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from shlex import quote
-from typing import Protocol, TypedDict, runtime_checkable
+from typing import Any
 
 import numpy as np
-from torch import nn
 
 from vitreous.data.findings import Finding
 from vitreous.evaluation.result import Evaluation
@@ -47,46 +46,9 @@ for addon in addons().values():
         COMMANDS[command] = COMMANDS.get(command, {}) | dict(added)
 
 
-@runtime_checkable
-class TrainedModel(Protocol):
-    """What the head asks of a model of any kind."""
-
-    @property
-    def labels(self) -> Sequence[str] | None: ...
-
-    def parameters(self) -> Iterator[nn.Parameter]: ...
-
-
-class Head(TypedDict):
-    """What the head of a report has, by the names that templates/run.html.j2 uses.
-
-    Attributes:
-        comparisons: sentences on what the score is to be compared with.
-        notice: what the reader has to know before all figures; empty where there is nothing.
-        short: whether the training ended before most images were seen.
-        more_findings: how many there are besides those that are shown.
-        commands: what to do next, by the names of their sentences in the catalog.
-        minutes: that training for as long again takes; 0 where that is not known.
-        command: that reproduces the run.
-        configuration: the text of config.toml.
-    """
-
-    evaluation: Evaluation | None
-    comparisons: list[str]
-    notice: str
-    short: bool
-    facts: dict[str, float]
-    findings: list[Finding]
-    more_findings: int
-    commands: dict[str, str]
-    minutes: int
-    command: str
-    configuration: str | None
-
-
 def head_of(
     run: Path,
-    model: TrainedModel,
+    model: Any,
     evaluation: Evaluation | None,
     parts: Sequence[Exhibit | LeftOut],
     *,
@@ -94,11 +56,12 @@ def head_of(
     command: str,
     ahead: Mapping[str, object] | None = None,
     learned: bool = True,
-) -> Head:
-    """Return what the head of a report has. What was measured goes to TensorBoard and the trackers of the
-    run, too.
+) -> dict[str, Any]:
+    """Return what the head of a report has, by the names that templates/run.html.j2 uses. What was measured
+    goes to TensorBoard and the trackers of the run, too.
 
     Args:
+        model: of any kind, with `labels`.
         parts: exhibits of the report.
         command: that trained the run.
         ahead: the `name` and the accuracy (`best`) of a classical method that is better than the model.
@@ -131,17 +94,17 @@ def head_of(
     return {
         "evaluation": evaluation,
         "comparisons": comparisons,
-        "notice": notice,
-        "short": short,
+        "notice": notice,  # what the reader has to know before all figures
+        "short": short,  # whether the training ended before most images were seen
         "facts": facts,
         "findings": ranked[:MOST_FINDINGS],
         "more_findings": max(len(ranked) - MOST_FINDINGS, 0),
-        "commands": {
+        "commands": {  # what to do next, by the names of their sentences in the catalog
             name: text.format(**values)
             for name, text in COMMANDS[command].items()
             if rows or name != "longer"  # where nothing was trained, nothing is longer
         },
-        "minutes": minutes,
+        "minutes": minutes,  # that training for as long again takes; 0 where that is not known
         "command": f"vitreous {command} --config config.toml",
         "configuration": read_text(config) if config.is_file() else None,
     }

@@ -9,13 +9,12 @@ import base64
 import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float, UInt8
 from PIL import Image
-from torch import Tensor
 
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.image_samples import evaluation_loader
@@ -41,13 +40,6 @@ TRIED = 200  # thumbnails that the size of all is estimated from
 ATTENDED = 400  # images whose attention is shown, at most
 ATTENTION_WORK = 1e12  # parameters x tokens x images
 ATTENTION_BATCH = 8
-
-
-class Sprite(NamedTuple):
-    """Thumbnails on sheets, from left to right and from top to bottom; (H, W) of each."""
-
-    size: tuple[int, int]
-    sheets: list[str]
 
 
 def predictions_figure(
@@ -80,7 +72,7 @@ def predictions_figure(
     order = np.argsort(-np.nan_to_num(first.loss), kind="stable")
     shown = np.sort(order[:MOST_IMAGES])  # of more images those with the largest losses
     some = images.subset(np.asarray(indices)[shown])
-    sprite = make_sprite(some, preprocessing, workers)
+    size, sheets = thumbnails(some, preprocessing, workers)
     place = {row: number for number, row in enumerate(shown.tolist())}
     attended = [place[row] for row in order[:MOST_IMAGES].tolist()]
     vit = attending if isinstance(attending, ViT) and not attending.has_untrained_layers else None
@@ -89,11 +81,11 @@ def predictions_figure(
         "names": [names[row] for row in shown],
         "true": [first.true[row] for row in shown],
         "models": [packed(name, each, shown) for name, each in models.items()],
-        "size": sprite.size,
+        "size": size,
         "pixelated": max(preprocessing.size) < PIXELATED,
         "columns": COLUMNS,
         "perSheet": COLUMNS * ROWS,
-        "sheets": sprite.sheets,
+        "sheets": sheets,
         "attention": dict(attention_maps(vit, some, attended)) if vit else {},
         "grid": vit.config.grid if vit else None,
         "heat": base64.b64encode(inferno().tobytes()).decode(),
@@ -128,8 +120,11 @@ def packed(name: str, answers: Answers, rows: np.ndarray) -> dict[str, object]:
     }
 
 
-def make_sprite(images: ImageDataset, preprocessing: Preprocessing, workers: int) -> Sprite:
-    """Return all images as the model sees them, as large as all of them together may be."""
+def thumbnails(
+    images: ImageDataset, preprocessing: Preprocessing, workers: int
+) -> tuple[tuple[int, int], list[str]]:
+    """Return all images as the model sees them, as large as all of them together may be: (H, W) of each, and
+    the sheets that they are on, from left to right and from top to bottom."""
     tried = images.subset(np.array(images.sample(min(TRIED, len(images)))))
     for side, quality in candidates(max(preprocessing.size)):
         size = small_size(preprocessing.size, side)
@@ -138,7 +133,7 @@ def make_sprite(images: ImageDataset, preprocessing: Preprocessing, workers: int
             break
     if len(tried) < len(images):
         sheets = [webp(sheet, quality) for sheet in sheets_of(images, preprocessing, size, workers)]
-    return Sprite(size, [f"data:image/webp;base64,{base64.b64encode(each).decode()}" for each in sheets])
+    return size, [f"data:image/webp;base64,{base64.b64encode(each).decode()}" for each in sheets]
 
 
 def candidates(largest: int) -> Iterator[tuple[int, int | None]]:
@@ -209,10 +204,5 @@ def attention_maps(model: ViT, images: ImageDataset, rows: Sequence[int]) -> Ite
             model(batch)
             maps = readout_attention(captured.maps[-1].cpu(), readout_of(model, batch)).mean(dim=1)
         for (row, _), grid in zip(read, to_grid(maps, model.config), strict=True):
-            yield row, as_bytes(to_scale(grid))
-
-
-def as_bytes(shares: Float[Tensor, "rows columns"]) -> str:
-    """Return shares of a color scale as base64, a byte for each."""
-    scaled = (shares.float().clamp(0, 1) * 255).round().to(torch.uint8)
-    return base64.b64encode(scaled.cpu().numpy().tobytes()).decode()
+            shares = (to_scale(grid).float().clamp(0, 1) * 255).round().to(torch.uint8)
+            yield row, base64.b64encode(shares.cpu().numpy().tobytes()).decode()

@@ -120,21 +120,18 @@ def write_training_report(
     """
     few = False  # classes: of many, the explorer has the matrix
     parts: list[Exhibit | LeftOut] = []
+    if baselines or isinstance(evaluation, ClassificationEvaluation):
+        parts.append(figures.baselines_figure(evaluation, baselines))
+    if candidates:
+        parts.append(figures.candidates_table(candidates))
     if isinstance(evaluation, ClassificationEvaluation):
         few = len(evaluation.classes) <= figures.MOST_CLASSES
         chance = {"loss": math.log(len(evaluation.classes)), "accuracy": evaluation.most_frequent}
-        parts.append(figures.baselines_figure(evaluation, baselines))
-        if candidates:
-            parts.append(figures.candidates_table(candidates))
         parts.append(figures.curves_figure(run, test=("accuracy", evaluation.accuracy), chance=chance))
         if few:
             parts.append(figures.confusion_figure(evaluation.confusion, evaluation.classes))
         parts.append(figures.calibration_figure(evaluation))
     else:
-        if baselines:
-            parts.append(figures.baselines_figure(evaluation, baselines))
-        if candidates:
-            parts.append(figures.candidates_table(candidates))
         parts += [figures.curves_figure(run), left_out("groups.confusion", "several-labels")]
     parts += [
         every_prediction(run, model, evaluation, images, matrix=not few),
