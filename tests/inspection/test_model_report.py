@@ -25,7 +25,12 @@ from vitreous.errors import InputError
 from vitreous.inspection import charts
 from vitreous.inspection.charts import STYLE, WIDE_FONTS, installed
 from vitreous.inspection.model_figures import attention_figure
-from vitreous.inspection.model_report import InspectionRequest, class_number, write_model_report
+from vitreous.inspection.model_report import (
+    InspectionRequest,
+    class_number,
+    write_inspection,
+    write_model_report,
+)
 from vitreous.inspection.page import Exhibit, Inspection, LeftOut
 from vitreous.languages import words as words_at
 from vitreous.models.bit import BiTConfig
@@ -494,7 +499,7 @@ def test_bad_input_is_one_sentence(
 def test_nothing_is_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "report.html").write_text("of a training run")
     with pytest.raises(InputError, match="already exists"):
-        report_of(tmp_path)
+        write_inspection(model_of(), images(1), tmp_path, MADE)
     assert (tmp_path / "report.html").read_text() == "of a training run"
 
 

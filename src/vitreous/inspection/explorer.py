@@ -14,6 +14,7 @@ from torch import Tensor
 from vitreous.inspection.capture import capture_attention
 from vitreous.inspection.images import Pixels, data_uri, inferno
 from vitreous.inspection.page import words_of
+from vitreous.inspection.relevance import Relevance
 from vitreous.inspection.survey import Survey
 from vitreous.languages import phrase, words
 from vitreous.models.config import ViTConfig
@@ -31,7 +32,7 @@ class View(NamedTuple):
         images: as the model sees them.
         shown: the same, with their captions.
         seen: what was measured on them.
-        relevance: of their patches for the class; None for a model without classes.
+        evidence: what contributed to the class; None for a model without classes.
     """
 
     name: str
@@ -39,7 +40,7 @@ class View(NamedTuple):
     images: Float[Tensor, "B C H W"]
     shown: Sequence[tuple[Pixels, str]]
     seen: Survey
-    relevance: Float[Tensor, "B rows columns"] | None
+    evidence: Relevance | None
 
 
 def explorer_data(views: Sequence[View], count: int) -> dict[str, object]:
@@ -58,7 +59,8 @@ def explorer_data(views: Sequence[View], count: int) -> dict[str, object]:
         "factor": first["factor"],
         "names": [view.name for view in views],
     }
-    data = {"models": models, "words": words("explorer.script"), "heat": encode(inferno().tobytes())}
+    heat = base64.b64encode(inferno().tobytes()).decode()
+    data = {"models": models, "words": words("explorer.script"), "heat": heat}
     return {"data": data, "words": words_of("explorer", values)}
 
 
@@ -66,7 +68,7 @@ def view_data(view: View, characters: int) -> dict[str, Any]:
     """Return the data of one model, whose maps take at most so many characters."""
     config, factor = view.model.config, fitting_factor(view.model.config)
     maps = store_for_page(view.model, view.images, factor, characters)
-    seen, relevance = view.seen, view.relevance
+    seen, evidence = view.seen, view.evidence
     images: list[dict[str, object]] = []
     for number, (image, caption) in enumerate(view.shown):
         images.append(
@@ -75,7 +77,7 @@ def view_data(view: View, characters: int) -> dict[str, Any]:
                 "src": data_uri(image),
                 "reading": pack(seen.reading[number]),
                 "rollout": pack(seen.rollout[number].flatten()),
-                "relevance": None if relevance is None else pack(relevance[number].flatten()),
+                "relevance": None if evidence is None else pack(evidence.patches[number].flatten()),
                 "maps": maps[number] if number < len(maps) else None,
             }
         )
@@ -156,9 +158,4 @@ def pack(rows: Float[Tensor, "*B S"]) -> str:
     largest = rows.amax(dim=-1)
     shares = (rows / largest.clamp_min(1e-30)[..., None] * 255).round().to(torch.uint8)
     raw = shares.numpy().tobytes() + largest.numpy().astype("<f4").tobytes()
-    return encode(gzip.compress(raw, compresslevel=6, mtime=0))
-
-
-def encode(data: bytes) -> str:
-    """Return base64 text."""
-    return base64.b64encode(data).decode("ascii")
+    return base64.b64encode(gzip.compress(raw, compresslevel=6, mtime=0)).decode()

@@ -34,7 +34,7 @@ from vitreous.inspection.model_figures import (
 )
 from vitreous.inspection.page import Exhibit, Inspection, LeftOut, left_out, save_arrays, write_page
 from vitreous.inspection.relevance import Relevance, relevances
-from vitreous.inspection.survey import Lens, Prepared, layer_features, survey
+from vitreous.inspection.survey import Lens, Prepared, Survey, layer_features, survey
 from vitreous.languages import phrase, speaking
 from vitreous.models.ensemble import Ensemble
 from vitreous.models.model import Model
@@ -82,9 +82,7 @@ def write_inspection(
     Raises InputError: a request that cannot be answered, or `folder` is not empty, now or at the end."""
     model = getattr(answerer, "model", answerer)
     kind = kinds().get(type(model).__name__)
-    write: Callable[..., Inspection] = write_model_report
-    if kind and kind.inspect:
-        write = imported(kind.inspect)
+    write: Callable[..., Inspection] = imported(kind.inspect) if kind and kind.inspect else write_model_report
     check_free(folder)
     with writing_to(folder), folder_for(folder), whole(folder, new=True) as beside:
         found = write(answerer, examples, beside, request)
@@ -112,11 +110,8 @@ def write_model_report(
         classes: how many the whole model has, where `model` is but a part of it; else its own.
 
     Raises:
-        InputError: no images; an unknown class, or a patch outside the grid; `folder` is not empty.
+        InputError: an unknown class, or a patch outside the grid.
     """
-    if not images:
-        raise InputError("there is no image to inspect: give at least one")
-    check_free(folder)
     name = short_name(request.name)
     model.eval()
     whole_model, model = model, network_to_show(model)
@@ -209,14 +204,9 @@ def vit_exhibits(model: ViT, images: Sequence[tuple[ImageLike, str]], request: I
     names = [name for _, name in images]
     batch = Prepared(model.preprocessing, [image for image, _ in images])
     close = batch[:CLOSE]
-
     seen = survey(model, batch, patch=patch, close=CLOSE, progress=request.progress)
-    evidence = None if config.num_classes is None else relevances(model, close, wanted)
-    answers = predicted_labels(seen.lens, labels)
-    captions = captions_of(names, seen.lens, labels, request.labels)
-    shown = [rgb(each) for each in model.preprocessing.denormalize(model.whole_patches(close))]
-    named = list(zip(shown, captions[:CLOSE], strict=True))
-
+    view = view_of(short_name(request.name), model, close, seen, names, request.labels, wanted)
+    named, evidence = view.shown, view.evidence
     parts: list[Exhibit | LeftOut] = [
         attention_triples(config, named, seen),
         *relevance_figures(evidence, named, request.label),
@@ -231,11 +221,10 @@ def vit_exhibits(model: ViT, images: Sequence[tuple[ImageLike, str]], request: I
         figures.alignment_figure(seen.features),
         figures.norms_figure(seen.norms, config),
     ]
-    relevant = evidence.patches if evidence else None
-    views = [View(short_name(request.name), model, close, named, seen, relevant)]
+    views = [view]
     if isinstance(request.other, ViT):
-        others, view = other_view(request.other.eval(), images, request)
-        views.append(view)
+        others, other = other_view(request.other.eval(), images, request)
+        views.append(other)
         parts.append(figures.alignment_figure(seen.features, others, short_name(request.other_name)))
     elif request.other is not None:
         parts.append(left_out("alignment.with-other", "no-tokens-to-compare", other=request.other_name))
@@ -245,8 +234,9 @@ def vit_exhibits(model: ViT, images: Sequence[tuple[ImageLike, str]], request: I
         notice = phrase("inspection.untrained-layers")
     elif 2 * sum(unsure) > len(unsure):
         notice = phrase("inspection.undecided", number=sum(unsure), count=len(unsure))
+    answers = zip(names, predicted_labels(seen.lens, labels), strict=False)
     summary = {
-        "answers": [{"image": name, "answer": each} for name, each in zip(names, answers, strict=False)],
+        "answers": [{"image": name, "answer": each} for name, each in answers],
         "mean_attention_distance": seen.distance.mean(dim=(0, 2)).tolist(),
         "mean_attention_entropy": seen.entropy.mean(dim=(0, 2)).tolist(),
         "prunable_heads": figures.prunable_heads(evidence) if evidence and evidence.heads.any() else [],
@@ -255,26 +245,34 @@ def vit_exhibits(model: ViT, images: Sequence[tuple[ImageLike, str]], request: I
     return OfViT(parts, explorer_data(views, len(images)), summary, notice)
 
 
+def view_of(
+    name: str,
+    model: ViT,
+    images: Float[Tensor, "B C H W"],
+    seen: Survey,
+    names: Sequence[str],
+    true: Sequence[str],
+    wanted: int | None = None,
+) -> View:
+    """Return what a model sees in the images that are shown, with what contributed to the class `wanted`, or
+    to the prediction for each."""
+    captions = captions_of(names[: len(images)], seen.lens, labels_of(model), true)
+    pixels = model.preprocessing.denormalize(model.whole_patches(images))
+    shown = [(rgb(each), caption) for each, caption in zip(pixels, captions, strict=True)]
+    evidence = None if model.config.num_classes is None else relevances(model, images, wanted)
+    return View(name, model, images, shown, seen, evidence)
+
+
 def other_view(
     model: ViT, images: Sequence[tuple[ImageLike, str]], request: InspectionRequest
 ) -> tuple[Tensor, View]:
     """Return the features of each layer of another model on the same images, with its own preprocessing; and
     what it sees in those that are shown."""
     batch = Prepared(model.preprocessing, [image for image, _ in images])
-    close, grid = batch[:CLOSE], model.config.grid
-    seen = survey(model, close, patch=(grid[0] // 2, grid[1] // 2), close=CLOSE)
-    names = [name for _, name in images[:CLOSE]]
-    captions = captions_of(names, seen.lens, labels_of(model), request.labels)
-    shown = [rgb(each) for each in model.preprocessing.denormalize(model.whole_patches(close))]
-    evidence = None if model.config.num_classes is None else relevances(model, close, None)
-    view = View(
-        short_name(request.other_name),
-        model,
-        close,
-        list(zip(shown, captions, strict=True)),
-        seen,
-        evidence.patches if evidence else None,
-    )
+    close, (rows, columns) = batch[:CLOSE], model.config.grid
+    seen = survey(model, close, patch=(rows // 2, columns // 2), close=CLOSE)
+    names = [name for _, name in images]
+    view = view_of(short_name(request.other_name), model, close, seen, names, request.labels)
     return layer_features(model, batch), view
 
 
