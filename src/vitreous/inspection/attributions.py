@@ -28,10 +28,7 @@ from vitreous.rng import torch_generator
 
 METHODS = ("rollout", "relevance", "attention-gradient", "integrated-gradients")
 STEPS = 16  # of integrated gradients
-SAME, PARTLY = (
-    0.5,
-    0.25,
-)  # rank correlations above which a map hardly, or only in part, depends on the weights
+SAME, PARTLY = 0.5, 0.25  # rank correlations: a map above hardly, or only in part, depends on the weights
 MOST_SHOWN = 4  # images, each with all methods
 BUDGET = 4e12  # operations of a page's attributions: about a minute on two cores
 Maps = Mapping[str, Float[Tensor, "B rows columns"]]

@@ -186,9 +186,7 @@ class Chart:
         for color, variable in VARIABLES.items():
             svg = svg.replace(color, variable)
         wide = round(96 * self.figure.get_figwidth())
-        opening = Markup('<svg class="chart" role="img" aria-label="{}" style="--wide: {}px" ').format(
-            alt, wide
-        )
+        opening = Markup('<svg class="chart" role="img" aria-label="{}" style="--wide: {}px" ')
         words = Markup("<title>{}</title><desc>{}</desc>").format(alt, description)
         start = svg.index(">") + 1
         return Markup(svg[:start].replace("<svg ", opening.format(alt, wide), 1) + str(words) + svg[start:])

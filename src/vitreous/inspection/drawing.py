@@ -103,11 +103,10 @@ class Canvas:
         self.parts.append(f'<text{found} x="{x:g}" y="{y:g}" text-anchor="{anchor}">{written}</text>')
         self.reach(y + 5)
 
-    def line(self, *points: tuple[float, float], tip: bool = True, dashed: bool = False) -> None:
+    def line(self, *points: tuple[float, float], tip: bool = True) -> None:
         """A line through points, with an arrowhead at its end."""
         path = "L".join(f"{x:g} {y:g}" for x, y in points)
-        dash = ' stroke-dasharray="3 3"' if dashed else ""
-        self.parts.append(f'<path class="line"{dash} d="M{path}"/>')
+        self.parts.append(f'<path class="line" d="M{path}"/>')
         if tip:
             (x0, y0), (x, y) = points[-2:]
             length = max(1e-6, ((x - x0) ** 2 + (y - y0) ** 2) ** 0.5)
@@ -143,12 +142,12 @@ class Canvas:
         self.reach(y + high)
         return wide, high
 
-    def svg(self, title: str, theme: str, width: int = WIDTH) -> str:
+    def svg(self, title: str, theme: str) -> str:
         high = round(self.height + MARGIN)
         return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {high}" width="{width}" '
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {high}" width="{WIDTH}" '
             f'height="{high}" role="img" aria-label="{escape(title)}"><title>{escape(title)}</title>'
-            f'{style(theme)}<rect class="paper" width="{width}" height="{high}" rx="10"/>'
+            f'{style(theme)}<rect class="paper" width="{WIDTH}" height="{high}" rx="10"/>'
             f"{''.join(self.parts)}</svg>\n"
         )
 
@@ -403,7 +402,7 @@ def draw_head(config: ViTConfig) -> Canvas:
     x = 169 - high / 2
     weights_matrix(canvas, x, y + 92, tokens, cell)
     canvas.text(169, y + 108 + high, f"A  {size(tokens, tokens)}", "soft")
-    canvas.line((columns[2], y), (columns[2], y + 92 + high / 2 - 18), tip=True)
+    canvas.line((columns[2], y), (columns[2], y + 92 + high / 2 - 18))
     canvas.text(columns[2], y + 92 + high / 2, "×", "strong")
     canvas.line((x + high + 10, y + 92 + high / 2 - 5), (columns[2] - 14, y + 92 + high / 2 - 5))
     canvas.line((columns[2], y + 92 + high / 2 + 8), (columns[2], y + 118 + high))
@@ -505,7 +504,7 @@ def draw_matrices(config: ViTConfig) -> Canvas:
     row(words("drawing.side-by-side"), (tokens, heads * dim), "value")
     row(words("drawing.projected"), (tokens, width), "attention")
     row(words("drawing.mlp-wide"), (tokens, config.mlp_dim), "mlp")
-    row(words("drawing.mlp-back"), (tokens, width), "mlp", first="")
+    row(words("drawing.mlp-back"), (tokens, width), "mlp")
     return canvas
 
 

@@ -118,7 +118,7 @@ class LiveViT(ViT):
             if not seen:
                 seen.append(first_tensor((*args, *kwargs.values())))
 
-        def leaving(_: nn.Module, __: object, output: object) -> None:
+        def leaving(_: nn.Module, __: object, output: Any) -> None:
             self.template = output
             seen.append(first_tensor(output))
 
@@ -142,9 +142,11 @@ class LiveViT(ViT):
 
         Every layer gives these tokens meanwhile, whatever it is given.
         """
-        given = z.transpose(0, 1) if self.tokens_first else z
+        given: object = z.transpose(0, 1) if self.tokens_first else z
+        if not isinstance(self.template, Tensor):  # the tokens are the first of several outputs
+            given = type(self.template)((given, *self.template[1:]))
         blank = torch.zeros(len(z), self.config.channels, *self.config.image_size).to(z)
-        with replaced_forward(self.layers, like(self.template, given)):
+        with replaced_forward(self.layers, given):
             return self.module(blank)
 
     def final_norm(self, images: Tensor, z: Float[Tensor, "B T D"]) -> nn.Module:
@@ -284,11 +286,6 @@ def first_tensor(values: object) -> Tensor:
     given = values.values() if isinstance(values, Mapping) else values
     assert isinstance(given, Iterable)
     return next(first_tensor(each) for each in given if isinstance(each, Tensor | tuple | list))
-
-
-def like(template: Any, z: Tensor) -> object:
-    """Return tokens in the place of the first tensor of a layer's output."""
-    return z if isinstance(template, Tensor) else type(template)((z, *template[1:]))
 
 
 def block_names(names: Sequence[str]) -> list[str]:

@@ -30,18 +30,14 @@ UNDECIDED = 0.95  # of the largest entropy of the class probabilities, above whi
 def model_summary(model: Model) -> str:
     """Return the model in a line."""
     if isinstance(model, Ensemble):
-        return ensemble_summary(model)
+        line = model.config.title[:1].upper() + model.config.title[1:]
+        network = model.network()
+        if network is None:
+            return line
+        return phrase("models.on-network", line=line, network=model_summary(network))
     if not isinstance(model, ViT | WithEncoder):
         return phrase("models.bit", c=model.config)
     return phrase("models.vit", c=model.config, stem=in_language(model.config.stem.title))
-
-
-def ensemble_summary(model: Ensemble) -> str:
-    """Return what answers in an ensemble in a line."""
-    line = model.config.title
-    line = line[:1].upper() + line[1:]
-    network = model.network()
-    return line if network is None else phrase("models.on-network", line=line, network=model_summary(network))
 
 
 def network_to_show(model: Model) -> Model:
@@ -129,12 +125,8 @@ def with_predictions(names: Sequence[str], labels: Sequence[str], lens: Lens | N
     if lens is None or not set(names) <= set(labels):
         return list(names)
     captions = []
-    answers, open_answers, numbers = (
-        predicted_labels(lens, labels),
-        undecided(lens),
-        lens.classes[:, 0].tolist(),
-    )
-    for name, answer, is_open, number in zip(names, answers, open_answers, numbers, strict=True):
+    answers, numbers = predicted_labels(lens, labels), lens.classes[:, 0].tolist()
+    for name, answer, is_open, number in zip(names, answers, undecided(lens), numbers, strict=True):
         if is_open:
             captions.append(phrase("images.open", name=name, answer=answer))
         else:
