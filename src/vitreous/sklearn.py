@@ -25,13 +25,13 @@ from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeatures
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from vitreous.api.arguments import ImageSize, Settings
 from vitreous.api.features import embed
 from vitreous.api.model_source import resolve_model
 from vitreous.api.prediction import predict
 from vitreous.api.training import train
 from vitreous.data.config import PATH_COLUMNS
 from vitreous.errors import InputError
+from vitreous.training.options import ImageSize, Settings
 
 
 class ImageInput(BaseEstimator):  # type: ignore[misc]

@@ -10,17 +10,13 @@ from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from vitreous.api.options import Threshold as Threshold
+from vitreous.api.options import Threshold
 from vitreous.checkpoints.hub_encoders import BEST, best_encoder
 from vitreous.errors import InputError, Param
 from vitreous.languages.terminal import said
 from vitreous.models.settings import set_leaf
 from vitreous.outside import local_path, read_text
-from vitreous.training.options import HasModel as HasModel
-from vitreous.training.options import ImageSize as ImageSize
-from vitreous.training.options import ModelLike as ModelLike
-from vitreous.training.options import RunLike as RunLike
-from vitreous.training.options import Settings as Settings
+from vitreous.training.options import HasModel, ImageSize, ModelLike, RunLike, Settings
 
 if TYPE_CHECKING:
     from torch import nn

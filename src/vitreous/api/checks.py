@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from vitreous.api.arguments import Settings, settings_tree
+from vitreous.api.arguments import settings_tree
 from vitreous.api.data_source import data_source, is_frame
 from vitreous.api.options import CheckOptions, PackOptions
 from vitreous.data.checks import Action, actions, collect, data_findings, quarantined, report_of
@@ -24,7 +24,7 @@ from vitreous.outside import local_path, read_regular, read_text, sha256_of
 from vitreous.tasks.doctor import examine_run
 from vitreous.tasks.images import check_data_settings, data_config, with_form
 from vitreous.tasks.recipe_choice import choose
-from vitreous.training.options import with_options
+from vitreous.training.options import Settings, with_options
 from vitreous.whole_files import write_csv
 
 if TYPE_CHECKING:

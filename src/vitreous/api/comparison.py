@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from vitreous.api.arguments import RunLike, progress_bar
+from vitreous.api.arguments import progress_bar
 from vitreous.api.data_source import data_source
 from vitreous.api.model_source import computation
 from vitreous.api.options import CompareOptions
@@ -19,7 +19,7 @@ from vitreous.tasks import task_of_run
 from vitreous.tasks.answerer import open_answerer
 from vitreous.tasks.task import AnyTask, module_of
 from vitreous.tasks.training_run import open_run
-from vitreous.training.options import with_options
+from vitreous.training.options import RunLike, with_options
 from vitreous.training.precision import computing
 from vitreous.training.run import default_path
 from vitreous.training.settings import leaves

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from vitreous.api.arguments import (
-    ModelLike,
     changed_fields,
     file_stem,
     model_name,
@@ -40,7 +39,7 @@ from vitreous.outside import local_path
 from vitreous.results import Result
 from vitreous.tasks.answerer import open_answerer, task_of, task_or_classification
 from vitreous.tasks.classification import Classification
-from vitreous.training.options import with_options
+from vitreous.training.options import ModelLike, with_options
 from vitreous.whole_files import folder_for, whole
 
 

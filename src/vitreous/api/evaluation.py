@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any, Unpack
 
 from vitreous.api.arguments import (
-    ModelLike,
     model_fields,
     model_name,
     path_of_run,
@@ -26,7 +25,7 @@ from vitreous.evaluation.result import Evaluation
 from vitreous.tasks.answerer import open_answerer, task_or_classification
 from vitreous.tasks.task import check_options, module_of
 from vitreous.training.distributed import process_group
-from vitreous.training.options import with_options
+from vitreous.training.options import ModelLike, with_options
 from vitreous.training.precision import computing
 
 

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from vitreous.api.answer_parts import answer_parts
 from vitreous.api.arguments import (
-    ModelLike,
-    Settings,
     chosen_encoder,
     model_fields,
     path_of_run,
@@ -39,7 +37,7 @@ from vitreous.tasks import task_of_run
 from vitreous.tasks.images import check_data_settings, data_config, with_form
 from vitreous.tasks.training_run import open_run
 from vitreous.training.config import RunConfig
-from vitreous.training.options import with_options
+from vitreous.training.options import ModelLike, Settings, with_options
 from vitreous.whole_files import folder_for, whole
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from torch import nn
 
 from vitreous.api.arguments import (
-    ModelLike,
     changed_fields,
     is_fresh,
     model_fields,
@@ -42,7 +41,7 @@ from vitreous.models.vit import ViT
 from vitreous.results import Result
 from vitreous.tasks.answerer import task_of, task_or_classification
 from vitreous.tasks.task import AnyTask, check_options, module_of
-from vitreous.training.options import with_options
+from vitreous.training.options import ModelLike, with_options
 from vitreous.training.precision import answering_precision, computing, pick_device, weights_type
 from vitreous.training.run import default_path
 

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeGuard
 import torch
 from torch import nn
 
-from vitreous.api.arguments import ModelLike, check_batch_size, check_whole, path_of_run, say
+from vitreous.api.arguments import check_batch_size, check_whole, path_of_run, say
 from vitreous.checkpoints.loading import load
 from vitreous.data.workers import loading_workers
 from vitreous.deployment.programs import is_program, open_image_model, open_program, substitute
 from vitreous.errors import InputError, LazyModule, Param
 from vitreous.models.model import Runnable
 from vitreous.training.memory import keep_freed_memory
+from vitreous.training.options import ModelLike
 from vitreous.training.precision import pick_device
 
 if TYPE_CHECKING:

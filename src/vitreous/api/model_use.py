@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from vitreous.api.arguments import ModelLike
 from vitreous.errors import LazyModule
+from vitreous.training.options import ModelLike
 
 if TYPE_CHECKING:
     from vitreous.api import model_source

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
 
-from vitreous.api.arguments import ModelLike, RunLike, changed_fields, check_batch_size, is_fresh, path_of_run
+from vitreous.api.arguments import changed_fields, check_batch_size, is_fresh, path_of_run
 from vitreous.api.model_source import resolve_model
 from vitreous.api.options import ConvertOptions, DescribeOptions, DrawOptions
 from vitreous.checkpoints.loading import open_model
@@ -27,7 +27,7 @@ from vitreous.models.names import change, config_of, config_of_kind
 from vitreous.models.settings import merged
 from vitreous.outside import read_text, scheme_of
 from vitreous.results import Result
-from vitreous.training.options import with_options
+from vitreous.training.options import ModelLike, RunLike, with_options
 from vitreous.whole_files import write_text
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from vitreous.api.arguments import ModelLike, progress_bar
+from vitreous.api.arguments import progress_bar
 from vitreous.api.options import PredictOptions
 from vitreous.api.predictor import predictor_for
 from vitreous.data.image_list import image_list
@@ -18,7 +18,7 @@ from vitreous.deployment.answers import (
     write_answers,
 )
 from vitreous.errors import InputError, LazyModule, Param
-from vitreous.training.options import options_of, with_options
+from vitreous.training.options import ModelLike, options_of, with_options
 
 if TYPE_CHECKING:
     from vitreous.api import answer_parts

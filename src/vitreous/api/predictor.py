@@ -10,9 +10,6 @@ from typing import TYPE_CHECKING, Any
 from PIL import Image
 
 from vitreous.api.arguments import (
-    ImageSize,
-    ModelLike,
-    Settings,
     changed_fields,
     check_batch_size,
     check_whole,
@@ -32,7 +29,7 @@ from vitreous.deployment.torchless import TorchlessClassifier, open_torchless
 from vitreous.errors import InputError, LazyModule, Param, nearest, utf8_name
 from vitreous.models.stored import BadImage
 from vitreous.outside import local_path
-from vitreous.training.options import options_of
+from vitreous.training.options import ImageSize, ModelLike, Settings, options_of
 
 if TYPE_CHECKING:
     from vitreous.api import engines, model_source
