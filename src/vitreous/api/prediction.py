@@ -10,13 +10,7 @@ from vitreous.api.arguments import progress_bar
 from vitreous.api.options import PredictOptions
 from vitreous.api.predictor import predictor_for
 from vitreous.data.image_list import image_list
-from vitreous.deployment.answers import (
-    WRITERS,
-    Predictions,
-    check_answer_file,
-    is_folder,
-    write_answers,
-)
+from vitreous.deployment.answers import WRITERS, Predictions, check_answer_file, is_folder, write_answers
 from vitreous.errors import InputError, LazyModule, Param
 from vitreous.training.options import ModelLike, options_of, with_options
 

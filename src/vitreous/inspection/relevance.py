@@ -26,12 +26,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from vitreous.errors import InputError
 from vitreous.inspection.capture import SLOPES, DispatchMode, operands_of
-from vitreous.inspection.measures import (
-    attention_pooling,
-    layer_tokens,
-    readout_weights,
-    to_grid,
-)
+from vitreous.inspection.measures import attention_pooling, layer_tokens, readout_weights, to_grid
 from vitreous.models.model import modes_restored
 from vitreous.models.vit import ViT
 

@@ -24,11 +24,7 @@ from vitreous.evaluation.measures import candidate_title, is_network
 from vitreous.evaluation.result import Evaluation
 from vitreous.extensions import contributed
 from vitreous.inspection.images import rgb
-from vitreous.inspection.model_figures import (
-    model_exhibits,
-    model_summary,
-    network_to_show,
-)
+from vitreous.inspection.model_figures import model_exhibits, model_summary, network_to_show
 from vitreous.inspection.page import HTML, Exhibit, LeftOut, exhibit, left_out, write_page
 from vitreous.inspection.runs import evaluation_figures as figures
 from vitreous.inspection.runs.head import head_of
