@@ -6,7 +6,7 @@ from typing import Unpack
 
 from vitreous.api.data_source import data_source
 from vitreous.api.run import Run, check_length
-from vitreous.api.training import TrainRequest, settings_of, start_training
+from vitreous.api.training import settings_of, start_training
 from vitreous.errors import InputError, Param, nearest
 from vitreous.tasks import OBJECTIVES, task_named
 from vitreous.tasks.pretraining.rules import find_recipe, pretraining_recipe, recipe_names
@@ -44,7 +44,7 @@ def pretrain(data: object = None, **options: Unpack[PretrainOptions]) -> Run:
     if name not in OBJECTIVES:
         raise InputError(f"unknown objective {name!r}: {nearest(name, OBJECTIVES)}")
     source = None if data is None else data_source(data, "unlabeled")
-    return start_training(TrainRequest.of(task_named(name), source, settings, options))
+    return start_training(task_named(name), source, settings, options)
 
 
 def list_recipes() -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from vitreous.api.arguments import path_of_run, say, settings_tree, silent
 from vitreous.api.data_source import data_source
-from vitreous.api.run import GivenCallbacks, Run, check_length, check_shard, train_in_processes
+from vitreous.api.run import Run, check_length, check_shard, train_in_processes
 from vitreous.errors import InputError, LazyModule, Param
 from vitreous.languages.terminal import said
 from vitreous.models.settings import set_leaf
@@ -68,20 +68,17 @@ def train(data: object = None, **options: Unpack[TrainOptions]) -> Run:
     given = {name: options.get(name) for name in (*ImageOptions.__annotations__, "recipe")}
     check_options(task, "train", **given, batch_size="auto" if options.get("batch_size") == "auto" else None)
     source = None if data is None else data_source(data, task.info.targets, settings)
-    return start_training(TrainRequest.of(task, source, settings, options))
+    return start_training(task, source, settings, options)
 
 
 @dataclass(frozen=True)
 class TrainRequest:
-    """What a training was asked for, once it is understood.
+    """What is to be trained.
 
     Attributes:
         source: DATA as a text; None: the task's own.
         settings: those of the file and of the options, as a tree.
         init: the weights to start from; None where they follow from the data.
-        offline: whether the hub is never asked.
-        fit_memory: whether a step is cut into micro-batches that fit.
-        evaluation: options of the evaluation.
     """
 
     task: AnyTask
@@ -89,28 +86,14 @@ class TrainRequest:
     settings: Tree
     init: str | None = None
     recipe: str | None = None
-    out: Path | None = None
-    offline: bool = False
-    fit_memory: bool = False
-    dry_run: bool = False
-    device: str = "auto"
-    callbacks: GivenCallbacks = ()
-    progress: bool = True
-    language: str | None = None
-    evaluation: Mapping[str, object] = field(default_factory=dict)
 
     @classmethod
     def of(
-        cls,
-        task: AnyTask,
-        source: str | None,
-        settings: Tree,
-        options: Mapping[str, Any],
-        **evaluation: object,
+        cls, task: AnyTask, source: str | None, settings: Tree, options: Mapping[str, Any]
     ) -> TrainRequest:
         """Return the request that the options of a command make. Raises InputError: `init` or `recipe` is
         none."""
-        init, out = options.get("init"), options.get("out")
+        init, recipe = options.get("init"), options.get("recipe")
         if init is not None:
             path = path_of_run(init)
             if not isinstance(path, str | Path):
@@ -121,13 +104,10 @@ class TrainRequest:
             init = str(path)
         if init == "none":
             init, settings = None, {**settings, "init": None}  # an explicit setting: no trial
-        for name, value in ((Param("init"), init), (Param("recipe"), options.get("recipe"))):
+        for name, value in ((Param("init"), init), (Param("recipe"), recipe)):
             if value in ("", TRY):
                 raise InputError(f"{name} is empty: is a variable not set? Name one, or leave it out")
-        named = ("recipe", "offline", "dry_run", "device", "callbacks", "progress", "language")
-        given: dict[str, Any] = {name: options[name] for name in named if name in options}
-        given |= {"init": init, "out": None if out is None else Path(out), "evaluation": evaluation}
-        return cls(task, source, settings, fit_memory=options.get("batch_size") == "auto", **given)
+        return cls(task, source, settings, init, recipe)
 
     def is_open(self) -> bool:
         """Whether candidates are compared: nothing says what is to be trained, or a checkpoint is to be
@@ -184,41 +164,52 @@ def switch_off(tree: dict[str, Any], option: Option) -> None:
             tree.pop(each, None)
 
 
-def start_training(request: TrainRequest) -> Run:
-    """Make a run and train it, in all processes; of a dry run, return the forecast."""
+def start_training(
+    task: AnyTask, source: str | None, settings: Tree, options: Mapping[str, Any], **evaluation: object
+) -> Run:
+    """Make a run and train it, in all processes; of a dry run, return the forecast.
+
+    Args:
+        source, settings: as `TrainRequest` has them.
+        options: of the command.
+        evaluation: options of the evaluation.
+    """
     clock = Clock.of_call()  # minutes count from here, and not from the first step
-    if request.dry_run:
-        return cast("Run", forecast_of(request))  # what `train` promises without the option
+    request = TrainRequest.of(task, source, settings, options)
+    if options.get("dry_run"):
+        return cast("Run", forecast_of(request, options["device"]))  # what `train` promises without it
+    out = None if options["out"] is None else Path(options["out"])
 
     # Called in every process once they have met, as they decide together: the first one compares candidates
     # and the others wait for what comes out. A user who says what to train (a model, a checkpoint, a recipe)
     # gets that, without a comparison.
     def start(place: Place) -> AnyPlan:
-        task, settings = request.task, request.settings
         if request.is_open():
             plan = trials.plan_by_trials(
-                task.plan(request.source, settings),
-                settings,
+                task.plan(source, request.settings),
+                request.settings,
                 given=None if request.init is None else request.init.removeprefix(TRY),
-                out=request.out,
-                offline=request.offline,
-                tell=say if request.progress and place.world.first else silent,
+                out=out,
+                offline=options["offline"],
+                tell=say if options["progress"] and place.world.first else silent,
                 clock=clock,
                 place=place,
             )
         else:
-            plan = task.plan(request.source, settings, recipe=request.recipe, init=request.init)
+            plan = task.plan(source, request.settings, recipe=request.recipe, init=request.init)
             plan = replace(plan, clock=clock)
-        return with_run(plan, settings, place, out=request.out, fit_memory=request.fit_memory)
+        return with_run(
+            plan, request.settings, place, out=out, fit_memory=options.get("batch_size") == "auto"
+        )
 
     return train_in_processes(
         start,
-        device=request.device,
-        callbacks=request.callbacks,
-        progress=request.progress,
-        language=request.language,
-        waiting=minutes_of_waiting(request.settings),
-        **request.evaluation,
+        device=options["device"],
+        callbacks=options["callbacks"],
+        progress=options["progress"],
+        language=options["language"],
+        waiting=minutes_of_waiting(settings),
+        **evaluation,
     )
 
 
@@ -232,7 +223,7 @@ def minutes_of_waiting(settings: Tree) -> float:
     return machine.timeout
 
 
-def forecast_of(request: TrainRequest) -> Forecast:
+def forecast_of(request: TrainRequest, device: str) -> Forecast:
     """Return what a training would be. Raises InputError: as `start_training`; or several processes ask."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise InputError(f"{Param('dry_run')} times a single process: leave out torchrun")
@@ -245,4 +236,4 @@ def forecast_of(request: TrainRequest) -> Forecast:
             )
         )
     plan = request.task.plan(request.source, request.settings, recipe=request.recipe, init=init)
-    return forecast(plan, Place(pick_device(request.device)), tuple(notes))
+    return forecast(plan, Place(pick_device(device)), tuple(notes))

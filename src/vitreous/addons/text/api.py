@@ -11,7 +11,7 @@ from vitreous.addons.text.options import TranslateOptions, TranslatorOptions
 from vitreous.api.arguments import check_batch_size, path_of_run
 from vitreous.api.data_source import data_source
 from vitreous.api.run import Run, check_length
-from vitreous.api.training import TrainRequest, settings_of, start_training
+from vitreous.api.training import settings_of, start_training
 from vitreous.errors import InputError, Param
 from vitreous.results import Result
 from vitreous.tasks import task_named
@@ -36,15 +36,8 @@ def train_translator(pairs: str | None = None, **options: Unpack[TranslatorOptio
     check_beams(options["beams"])
     check_length(steps=options.get("steps"), epochs=options.get("epochs"))
     source = None if pairs is None else data_source(pairs)
-    request = TrainRequest.of(
-        task_named("translation"),
-        source,
-        settings_of(options),
-        options,
-        beams=options["beams"],
-        length_penalty=options["length_penalty"],
-    )
-    return start_training(request)
+    how = {"beams": options["beams"], "length_penalty": options["length_penalty"]}
+    return start_training(task_named("translation"), source, settings_of(options), options, **how)
 
 
 class TranslatedText(NamedTuple):
