@@ -337,21 +337,17 @@ def filled(rows: ImageRows, columns: Columns) -> Columns:
     """Return a row for each image, given those of the images that could be read: its path, its answer, or
     None in every column of it, and what is wrong with the image."""
     whole: Columns = {"path": rows.names}
-    for name, values in columns.items():
-        if name != "path":
-            whole[name] = spread(values, rows) if rows.failed else values
     places = range(len(rows.names))
+    for name, values in columns.items():
+        if name == "path":
+            continue
+        whole[name] = values
+        if rows.failed:
+            found = dict(zip(rows.readable, values, strict=True))
+            whole[name] = [found.get(place) for place in places]
     whole["damaged"] = [rows.damaged.get(place) for place in places]
     whole["error"] = [rows.failed.get(place) for place in places]
     return whole
-
-
-def spread(values: Any, rows: ImageRows) -> list[Any]:
-    """Return the values of the images that could be read in their places, and None in the others."""
-    found: list[Any] = [None] * len(rows.names)
-    for place, value in zip(rows.readable, values, strict=True):
-        found[place] = value
-    return found
 
 
 def table_of(columns: Columns) -> pyarrow.Table:

@@ -53,7 +53,9 @@ class TorchlessClassifier:
 
         def read(index: int) -> tuple[Prepared, str | None] | BadImage:
             try:
-                return self.prepared(images, index)
+                opened = images.opened(index, self.preprocessing)
+                image = opened.array() if self.takes_pixels else prepared(opened, self.preprocessing)
+                return image, opened.damage
             except BadImage as bad:
                 return bad
 
@@ -85,12 +87,6 @@ class TorchlessClassifier:
     def columns(self, names: list[str], images: list[Prepared]) -> Columns:
         """Return the most probable label of each image, its probability, and those of all."""
         return label_columns(probabilities(self.exported, images), self.labels)
-
-    def prepared(self, images: ImageDataset, index: int) -> tuple[Prepared, str | None]:
-        """Return an image as `probabilities` takes it, and what is missing of it. Raises BadImage."""
-        opened = images.opened(index, self.preprocessing)
-        image = opened.array() if self.takes_pixels else prepared(opened, self.preprocessing)
-        return image, opened.damage
 
 
 def open_torchless(file: Path) -> Exported | None:
