@@ -107,13 +107,16 @@ def list_models(
     if json:
         listed = []
         for name, count in counts.items():
-            row = {
-                "name": name,
-                "parameters": count,
-                "bytes": 4 * count,
-                "training_bytes": 4 * TRAINING_STATES * count,
-            }
-            listed.append({**row, "source": source_of(name), "init": PUBLISHED.get(name)})
+            listed.append(
+                {
+                    "name": name,
+                    "parameters": count,
+                    "bytes": 4 * count,
+                    "training_bytes": 4 * TRAINING_STATES * count,
+                    "source": source_of(name),
+                    "init": PUBLISHED.get(name),
+                }
+            )
         print_json({"models": listed, "encoders": [each._asdict() for each in encoders]})
         return
     rows = []
@@ -121,14 +124,7 @@ def list_models(
         sizes = byte_size(4 * count), byte_size(4 * TRAINING_STATES * count)
         rows.append((name, source_of(name), PUBLISHED.get(name, ""), si(count), *sizes))
     if rows:
-        headers = (
-            "model",
-            "size from",
-            "pre-trained weights, for --init",
-            "parameters",
-            "weights",
-            "training",
-        )
+        headers = "model", "size from", "pre-trained weights, for --init", "parameters", "weights", "training"
         print_table([word(name) for name in headers], rows, words=3)
     if encoders:
         if rows:
@@ -170,7 +166,6 @@ def recipe(
 ) -> None:
     """Show a recipe: what it is, what to expect, and every setting as `--config` takes it."""
     from vitreous.tasks.pretraining.rules import find_recipe
-    from vitreous.training.recipes import measured, sourced
     from vitreous.training.settings import leaves, to_toml
 
     if name is None:
@@ -186,50 +181,52 @@ def recipe(
         return
     shown = find_recipe(name)
     if diff is not None:
-        rows = vt.compare_recipes(name, diff)
-        executed = measured(name) if diff == "source" else []
-        titles = {"here": name, "there": diff} | {key: word(key) for key in ("setting", "where", "why")}
-        if json:
-            print_json({"differences": rows} | ({"measured": executed} if diff == "source" else {}))
-        elif rows:
-            heads = [titles[key] for key in rows[0]]
-            listing = []
-            for setting in rows:
-                values = {key: str(value) for key, value in setting.items()}
-                listing.append([reason(text) if key == "why" else text for key, text in values.items()])
-            print_table(heads, listing, words=len(heads))
-        else:
-            count = len(sourced(shown)) if diff == "source" else 0
-            if diff != "source":
-                print(said("they are the same"))
-            elif count:
-                print(
-                    said(
-                        "none of the {count} settings that the code of its source computes differs",
-                        count=count,
-                    )
-                )
-            else:
-                print(said("{name} has the settings of its paper's tables: no code computes them", name=name))
-        if executed and not json:
-            own = [row for row in executed if not row["peer"]]  # libraries have recipes of their own
-            apart = [word(row["quantity"]) for row in own if row["difference"] > row["limit"]]
-            if apart:
-                names = ", ".join(apart)
-                print(said("the code behaves differently in: {quantities}", quantities=names))
-            print(f"\n{said('Run next to the source on the same data:')}\n")
-            compared = []
-            for row in executed:
-                numbers = f"{row['difference']:.2g}", f"{row['limit']:.2g}"
-                cells = row["where"], row["source"], reason(row["why"])
-                compared.append([word(row["quantity"]), *numbers, *cells])
-            titles_of = ("quantity", "largest difference", "explained", "where", "source", "why")
-            print_table([word(each) for each in titles_of], compared, words=6)
+        print_differences(name, diff, json)
     elif json:
         print_json({"name": name, "text": shown.text, "settings": leaves(shown.config)})
     else:
         print("\n".join(f"# {line}".rstrip() for line in shown.text.splitlines()), end="\n\n")
         sys.stdout.write(to_toml(shown.config))
+
+
+def print_differences(name: str, other: str, json: bool) -> None:
+    """Print the settings in which a recipe differs from another, or from its source, and what was measured
+    beside that."""
+    from vitreous.tasks.pretraining.rules import find_recipe
+    from vitreous.training.recipes import measured, sourced
+
+    rows, of_source = vt.compare_recipes(name, other), other == "source"
+    executed = measured(name) if of_source else []
+    if json:
+        print_json({"differences": rows} | ({"measured": executed} if of_source else {}))
+        return
+    if rows:
+        titles = {"here": name, "there": other} | {key: word(key) for key in ("setting", "where", "why")}
+        heads = [titles[key] for key in rows[0]]
+        listing = []
+        for setting in rows:
+            values = {key: str(value) for key, value in setting.items()}
+            listing.append([reason(text) if key == "why" else text for key, text in values.items()])
+        print_table(heads, listing, words=len(heads))
+    elif not of_source:
+        print(said("they are the same"))
+    elif count := len(sourced(find_recipe(name))):
+        print(said("none of the {count} settings that the code of its source computes differs", count=count))
+    else:
+        print(said("{name} has the settings of its paper's tables: no code computes them", name=name))
+    if executed:
+        own = [row for row in executed if not row["peer"]]  # libraries have recipes of their own
+        apart = [word(row["quantity"]) for row in own if row["difference"] > row["limit"]]
+        if apart:
+            print(said("the code behaves differently in: {quantities}", quantities=", ".join(apart)))
+        print(f"\n{said('Run next to the source on the same data:')}\n")
+        compared = []
+        for row in executed:
+            numbers = f"{row['difference']:.2g}", f"{row['limit']:.2g}"
+            cells = row["where"], row["source"], reason(row["why"])
+            compared.append([word(row["quantity"]), *numbers, *cells])
+        titles_of = ("quantity", "largest difference", "explained", "where", "source", "why")
+        print_table([word(each) for each in titles_of], compared, words=6)
 
 
 def cache(
