@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 from vitreous.api.arguments import settings_tree
 from vitreous.api.data_source import data_source, is_frame
@@ -17,7 +17,7 @@ from vitreous.data.findings import DataReport, Diagnosis
 from vitreous.data.image_samples import pipeline
 from vitreous.data.packing import Packed, Packing, pack
 from vitreous.data.sources import open_data
-from vitreous.errors import InputError, LazyModule, Param, nearest, require_packages, utf8_name, writing_to
+from vitreous.errors import InputError, Param, nearest, require_packages, utf8_name, writing_to
 from vitreous.extensions import imported, tasks
 from vitreous.languages import speaking
 from vitreous.outside import local_path, read_regular, read_text, sha256_of
@@ -26,11 +26,6 @@ from vitreous.tasks.images import check_data_settings, data_config, with_form
 from vitreous.tasks.recipe_choice import choose
 from vitreous.training.options import Settings, with_options
 from vitreous.whole_files import write_csv
-
-if TYPE_CHECKING:
-    from vitreous.inspection import data_report
-else:  # it imports matplotlib, which is not installed everywhere
-    data_report = LazyModule("vitreous.inspection.data_report")
 
 
 def doctor(subject: Any, *, settings: Settings | None = None) -> Diagnosis:
@@ -116,12 +111,14 @@ def check_classes(
     found = replace(report_of(evidence), pipeline=pipeline(chosen.prepared))
     if page is None:
         return found
+    from vitreous.inspection.data_report import write_data_report  # it imports matplotlib
+
     with speaking(language), writing_to(page, f"name another file for {Param('report')}"):
         page.parent.mkdir(parents=True, exist_ok=True)
         table = page.with_suffix(".csv")
         check_replaceable(table, data, Action._fields, page)  # it may be there since
         write_csv(table, Action._fields, actions(evidence))
-        data_report.write_data_report(page, splits.name, evidence, found, table)
+        write_data_report(page, splits.name, evidence, found, table)
         with page.open("a", encoding="utf-8") as written:
             written.write(f"<!-- {sha256_of(table)} -->\n")
     return replace(found, page=utf8_name(page), actions=utf8_name(table))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,7 @@ from vitreous.data.held_out import SPLIT
 from vitreous.data.image_list import Failure, ImageList, image_list
 from vitreous.data.sources import open_data
 from vitreous.deployment.answers import is_folder
-from vitreous.errors import InputError, LazyModule, Param, check_free, is_installed, writing_to
+from vitreous.errors import InputError, Param, check_free, is_installed, writing_to
 from vitreous.evaluation import probes
 from vitreous.evaluation.inference_precision import automatic_precision
 from vitreous.evaluation.probes import SHOTS, Probe, beside_baselines, check_draws
@@ -39,13 +39,6 @@ from vitreous.tasks.training_run import open_run
 from vitreous.training.config import RunConfig
 from vitreous.training.options import ModelLike, Settings, with_options
 from vitreous.whole_files import folder_for, whole
-
-if TYPE_CHECKING:
-    import pyarrow
-    from pyarrow import parquet
-else:  # it is not installed everywhere
-    pyarrow = LazyModule("pyarrow")
-    parquet = LazyModule("pyarrow.parquet")
 
 
 @dataclass(frozen=True)
@@ -99,8 +92,10 @@ class Embeddings(Result):
             if path.suffix == ".npz":
                 np.savez(partial, features=self.values, paths=np.array(self.paths, dtype=str))
             else:
+                import pyarrow.parquet
+
                 columns = {"path": list(self.paths), "features": list(self.values)}
-                parquet.write_table(pyarrow.table(columns), partial)
+                pyarrow.parquet.write_table(pyarrow.table(columns), partial)
         return path
 
 

@@ -6,14 +6,14 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack, cast
+from typing import Any, Unpack, cast
 
 from pydantic import ValidationError
 
 from vitreous.api.arguments import path_of_run, say, settings_tree, silent
 from vitreous.api.data_source import data_source
 from vitreous.api.run import Run, check_length, check_shard, train_in_processes
-from vitreous.errors import InputError, LazyModule, Param
+from vitreous.errors import InputError, Param
 from vitreous.languages.terminal import said
 from vitreous.models.settings import set_leaf
 from vitreous.tasks import task_named
@@ -26,12 +26,6 @@ from vitreous.training.distributed import WAITING
 from vitreous.training.options import SETTINGS, ImageOptions, Option, TrainOptions, with_options
 from vitreous.training.place import Place
 from vitreous.training.precision import pick_device
-
-if TYPE_CHECKING:
-    from vitreous.tasks import trials
-else:  # only a run of which nothing else is asked tries candidates
-    trials = LazyModule("vitreous.tasks.trials")
-
 
 TRY = "try:"  # before a checkpoint that --init names, which is compared with the others
 
@@ -185,7 +179,9 @@ def start_training(
     # gets that, without a comparison.
     def start(place: Place) -> AnyPlan:
         if request.is_open():
-            plan = trials.plan_by_trials(
+            from vitreous.tasks.trials import plan_by_trials  # much to import, and seldom needed
+
+            plan = plan_by_trials(
                 task.plan(source, request.settings),
                 request.settings,
                 given=None if request.init is None else request.init.removeprefix(TRY),
