@@ -18,10 +18,7 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 # Every add-on, by the name of its folder; in the order of `vitreous --help`.
-ADDONS = (
-    *("optimize", "serving", "segmentation", "text"),
-    *("self_supervision", "studies", "learn_page"),
-)
+ADDONS = ("optimize", "serving", "segmentation", "text", "self_supervision", "studies", "learn_page")
 
 
 class Command(NamedTuple):

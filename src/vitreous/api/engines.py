@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from vitreous.api.arguments import say, weights_folder
-from vitreous.api.model_source import fastest, known_module, resolve_model
+from vitreous.api.model_source import computation, fastest, known_module, resolve_model
 from vitreous.api.model_use import ModelUse
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.image_list import ImageRows
@@ -46,7 +46,7 @@ class ModelEngine:
     most = -1  # images that the precision was decided for
 
     def __init__(self, use: ModelUse) -> None:
-        self.use, self.batching = use, use.computation()
+        self.use, self.batching = use, computation(use.device, use.batch_size, use.workers)
         self.device: torch.device = self.batching["device"]
         self.about: dict[str, Any] = {}
         with modes_restored(use.model):  # a user's own stays in the mode that it is in

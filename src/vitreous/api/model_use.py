@@ -47,7 +47,3 @@ class ModelUse:
     def task(self) -> AnyTask:
         """The task of the model; that of a classifier where it does not say."""
         return answerer.task_or_classification(self.source)
-
-    def computation(self) -> model_source.Computation:
-        """Return what `computation` does."""
-        return model_source.computation(self.device, self.batch_size, self.workers)

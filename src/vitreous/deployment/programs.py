@@ -105,10 +105,7 @@ def is_program(spec: object) -> TypeGuard[str | Path]:
 
 def format_of(path: Path) -> ProgramFormat | None:
     """Return the format of an exported file or folder that is there."""
-    for format in formats():
-        if format.is_one(path):
-            return format
-    return None
+    return next((format for format in formats() if format.is_one(path)), None)
 
 
 def format_named(path: Path, name: str | None = None) -> ProgramFormat:

@@ -291,14 +291,10 @@ def first_tensor(values: object) -> Tensor:
 def block_names(names: Sequence[str]) -> list[str]:
     """Return the names of the layers of attention modules: up to the part that tells the layers apart."""
     parts = [name.split(".") for name in names]
-    end = len(parts[0])  # of the part, counted from 1
-    for place, words in enumerate(zip(*parts, strict=False), start=1):
-        if len(set(words)) > 1:
-            return [".".join(each[:place]) for each in parts]
-    for place, word in enumerate(parts[0], start=1):  # a single layer
-        if word[-1:].isdigit():
-            end = place
-            break
+    differing = [len(set(words)) > 1 for words in zip(*parts, strict=False)]
+    if True not in differing:  # a single layer
+        differing = [word[-1:].isdigit() for word in parts[0]]
+    end = differing.index(True) + 1 if True in differing else len(parts[0])
     return [".".join(each[:end]) for each in parts]
 
 
