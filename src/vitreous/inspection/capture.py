@@ -277,14 +277,11 @@ def fast_path_weights(operands: Operands, *_: object) -> Tensor:
     z, heads = operands["query"], operands["num_head"]
     packed = F.linear(z, operands["qkv_weight"], operands["qkv_bias"])
     queries, keys = packed.chunk(3, dim=-1)[:2]
-    query = full_precision(split_heads(queries, heads))
-    key = full_precision(split_heads(keys, heads))
-    logits = query @ key.transpose(-2, -1) * query.shape[-1] ** -0.5
     mask = operands.get("mask")
-    if mask is not None:
-        mask = mask[:, None, None] if operands.get("mask_type") == 1 else mask
-        logits = logits.masked_fill(mask.bool(), -torch.inf)
-    return logits.softmax(dim=-1)
+    if mask is not None:  # of what is left out
+        mask = ~(mask[:, None, None] if operands.get("mask_type") == 1 else mask).bool()
+    split = {"query": split_heads(queries, heads), "key": split_heads(keys, heads)}
+    return fused_weights({**split, "attn_mask": mask})
 
 
 def fast_layer_weights(operands: Operands, *_: object) -> Tensor:
