@@ -32,7 +32,7 @@ from vitreous.cli.streams import (
 from vitreous.errors import InputError, Param, own_warnings, printable, utf8_name
 from vitreous.extensions import Command, addons
 from vitreous.languages import speaking
-from vitreous.languages.terminal import said, summary_of, word
+from vitreous.languages.terminal import CallError, said, summary_of, word
 from vitreous.training.clock import Clock
 
 PIPE_CLOSED = 141  # 128 + SIGPIPE, as a shell reports it of other programs
@@ -117,7 +117,7 @@ def run(arguments: Sequence[str]) -> int:
     before, Param.on_command_line = Param.on_command_line, True
     try:
         if quiet and verbose:
-            raise InputError(said("--quiet and --verbose contradict each other: give one of them"))
+            raise CallError("--quiet and --verbose contradict each other: give one of them")
         if words and not words[0].startswith("-") and words[0] not in app:
             raise InputError(unknown_command(words[0], [name for name in app if name[0] != "-"]))
         check_none_is_empty(words)
@@ -164,7 +164,7 @@ def check_none_is_empty(words: Sequence[str]) -> None:
         unset = given.startswith("--") and given.endswith("=")
         if unset or (not given and (before.startswith("--") or not texts)):
             named = given[:-1] if unset else before if before.startswith("--") else said("an argument")
-            raise InputError(said("{name} is empty: is a variable not set?", name=named))
+            raise CallError("{name} is empty: is a variable not set?", name=named)
         before = given
 
 

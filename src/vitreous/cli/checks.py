@@ -12,9 +12,9 @@ import vitreous as vt
 from vitreous.api.options import CheckOptions, PackOptions
 from vitreous.cli.options import Json, Settings, with_parsed_options
 from vitreous.cli.printing import print_findings, print_json, print_named
-from vitreous.errors import InputError, printable, utf8_name
+from vitreous.errors import printable, utf8_name
 from vitreous.languages import unreadable
-from vitreous.languages.terminal import said, word
+from vitreous.languages.terminal import CallError, said, word
 
 if TYPE_CHECKING:
     from vitreous.data.findings import DataReport
@@ -53,9 +53,7 @@ def check(
 ) -> int:
     """Look at every image: broken files, duplicates, leaks between splits, imbalance, doubtful labels."""
     if "language" in options and "report" not in options:
-        raise InputError(
-            said("--language applies to the page that --report writes: leave it out, or add --report")
-        )
+        raise CallError("--language applies to the page that --report writes: leave it out, or add --report")
     found = vt.check_data(data, **options)
     if json:
         print_json({"data": utf8_name(data), **found.to_json()})

@@ -11,8 +11,7 @@ import vitreous as vt
 from vitreous.api.options import CompareOptions, InspectOptions
 from vitreous.cli.options import Json, Model, with_parsed_options
 from vitreous.cli.printing import print_json, print_named, print_table, print_wrong
-from vitreous.errors import InputError
-from vitreous.languages.terminal import said
+from vitreous.languages.terminal import CallError, said
 from vitreous.results import percent
 
 SHOWN_CLASSES = 8  # that differ most
@@ -23,8 +22,8 @@ def parse_patch(_: object, tokens: Sequence[Token]) -> tuple[int, int]:
     text = tokens[0].value
     row, cross, column = text.lower().partition("x")
     if not (cross and row.isdigit() and column.isdigit() and int(row) and int(column)):
-        raise InputError(
-            said("--patch {text!r} is not a patch: write ROWxCOLUMN, counted from 1, such as 3x5", text=text)
+        raise CallError(
+            "--patch {text!r} is not a patch: write ROWxCOLUMN, counted from 1, such as 3x5", text=text
         )
     return int(row) - 1, int(column) - 1
 

@@ -11,9 +11,8 @@ import vitreous as vt
 from vitreous.api.options import ConvertOptions, DescribeOptions
 from vitreous.cli.options import Json, Model, with_parsed_options
 from vitreous.cli.printing import print_json, print_names, print_table
-from vitreous.errors import InputError
 from vitreous.languages import phrase, speaking
-from vitreous.languages.terminal import reason, said, word
+from vitreous.languages.terminal import CallError, reason, said, word
 from vitreous.results import byte_size, si
 
 
@@ -33,7 +32,7 @@ def describe(
 ) -> None:
     """Print every stage of the forward pass of a model, and its memory; draw it."""
     if part and draw is None:
-        raise InputError(said("--part says what --draw draws: add --draw FILE.svg"))
+        raise CallError("--part says what --draw draws: add --draw FILE.svg")
     description = vt.describe(model, **options)
     if draw is not None:
         shapes: dict[str, Any] = {**options}
@@ -101,9 +100,7 @@ def list_models(
     counts = {name: known[name] for name in vt.list_models(pattern)}
     encoders = vt.list_encoders(pattern)
     if not counts and not encoders:
-        raise InputError(
-            said("no model name is like {pattern!r}: try 'ViT-*', or '*' for all", pattern=pattern)
-        )
+        raise CallError("no model name is like {pattern!r}: try 'ViT-*', or '*' for all", pattern=pattern)
     if json:
         listed = []
         for name, count in counts.items():
@@ -170,9 +167,7 @@ def recipe(
 
     if name is None:
         if diff is not None:
-            raise InputError(
-                said("--diff compares two recipes: vitreous recipe NAME --diff {other}", other=diff)
-            )
+            raise CallError("--diff compares two recipes: vitreous recipe NAME --diff {other}", other=diff)
         recipes = vt.list_recipes()
         if json:
             print_json({"recipes": recipes})
@@ -243,8 +238,8 @@ def cache(
     from vitreous.api.cache import KINDS, cache_use, clear_cache
 
     if kind is not None and not clear:
-        raise InputError(
-            said("{kind} without --clear has no effect: vitreous cache shows all, --clear deletes", kind=kind)
+        raise CallError(
+            "{kind} without --clear has no effect: vitreous cache shows all, --clear deletes", kind=kind
         )
     found = clear_cache(kind) if clear else cache_use()
     if json:

@@ -11,8 +11,7 @@ from typing import Annotated, Any, Literal, TypedDict, TypeVar, Unpack, get_args
 
 from cyclopts import Parameter, Token
 
-from vitreous.errors import InputError
-from vitreous.languages.terminal import said
+from vitreous.languages.terminal import CallError
 from vitreous.outside import finite_number
 from vitreous.outside import whole_number as parse_whole
 from vitreous.training.options import ANY_SETTING, Option, alternatives
@@ -30,12 +29,10 @@ def whole_number(_: object, tokens: Sequence[Token]) -> int:
     except ValueError:
         option, text = tokens[0].keyword, text[:40]
         if text.removeprefix("-").isdecimal():
-            wrong = said(
+            raise CallError(
                 "{option} {text!r} is too large: use {most} at most", option=option, text=text, most=LARGEST
-            )
-        else:
-            wrong = said("{option} {text!r} is not a whole number", option=option, text=text)
-        raise InputError(wrong) from None
+            ) from None
+        raise CallError("{option} {text!r} is not a whole number", option=option, text=text) from None
 
 
 def number_or_auto(kind: object, tokens: Sequence[Token]) -> int | str:
@@ -50,8 +47,7 @@ def number(_: object, tokens: Sequence[Token]) -> float:
         return finite_number(text)
     except ValueError:
         option, text = tokens[0].keyword, text[:40]
-        wrong = said("{option} {text!r} is not a finite number", option=option, text=text)
-        raise InputError(wrong) from None
+        raise CallError("{option} {text!r} is not a finite number", option=option, text=text) from None
 
 
 def at_least(option: str, least: int) -> Callable[[object, int | None], None]:
@@ -59,13 +55,8 @@ def at_least(option: str, least: int) -> Callable[[object, int | None], None]:
 
     def check(_: object, value: int | None) -> None:
         if value is not None and value < least:
-            raise InputError(
-                said(
-                    "{option} {value} is too low: use {least} or more",
-                    option=option,
-                    value=value,
-                    least=least,
-                )
+            raise CallError(
+                "{option} {value} is too low: use {least} or more", option=option, value=value, least=least
             )
 
     return check
@@ -80,11 +71,8 @@ def parse_size(_: object, tokens: Sequence[Token]) -> tuple[int, int]:
     except ValueError:
         sides = []
     if len(sides) not in (1, 2):
-        raise InputError(
-            said(
-                "--image-size {text!r} is not a size: write 384, or 384x512 for height x width",
-                text=text[:40],
-            )
+        raise CallError(
+            "--image-size {text!r} is not a size: write 384, or 384x512 for height x width", text=text[:40]
         )
     return sides[0], sides[-1]
 
@@ -97,16 +85,14 @@ def parse_settings(_: object, tokens: Sequence[Token]) -> dict[str, object]:
     for token in tokens:
         name, equals, value = (part.strip() for part in token.value.partition("="))
         if not equals or not name:
-            raise InputError(
-                said("--set {text!r} is not a setting: write --set training.peak_lr=1e-3", text=token.value)
+            raise CallError(
+                "--set {text!r} is not a setting: write --set training.peak_lr=1e-3", text=token.value
             )
         if name in parsed and parsed[name] != parse_value(value):
-            raise InputError(
-                said(
-                    "--set {name} is given twice: keep one (several names are one list: --set "
-                    "'training.freeze=[stem, blocks.0]')",
-                    name=name,
-                )
+            raise CallError(
+                "--set {name} is given twice: keep one (several names are one list: --set "
+                "'training.freeze=[stem, blocks.0]')",
+                name=name,
             )
         parsed[name] = parse_value(value)
     return parsed

@@ -12,8 +12,7 @@ import vitreous as vt
 from vitreous.api.options import EmbedOptions, PredictOptions
 from vitreous.cli.options import FeatureModel, Images, Json, TrainedModel, with_parsed_options
 from vitreous.cli.printing import print_json, print_wrong
-from vitreous.errors import InputError
-from vitreous.languages.terminal import said
+from vitreous.languages.terminal import CallError, said
 
 
 def parse_threshold(_: object, tokens: Sequence[Token]) -> float | str | dict[str, float]:
@@ -25,10 +24,9 @@ def parse_threshold(_: object, tokens: Sequence[Token]) -> float | str | dict[st
         pairs = dict(word.rsplit("=", 1) for word in words)
         return {label: float(number) for label, number in pairs.items()}
     except ValueError:
-        wrong = said(
+        raise CallError(
             "--threshold {text}: give a number, LABEL=NUMBER for some labels, or best", text=" ".join(words)
-        )
-        raise InputError(wrong) from None
+        ) from None
 
 
 Threshold = Annotated[
@@ -53,7 +51,7 @@ def predict(
 ) -> int:
     """Answer what a model was trained to say of images."""
     if not images:
-        raise InputError(said("no image to classify: vitreous predict RUN photo.jpg photos/ 'more/*.png'"))
+        raise CallError("no image to classify: vitreous predict RUN photo.jpg photos/ 'more/*.png'")
     found = vt.predict(model, list(images), **options)
     if json:
         print_json(found.to_json())

@@ -12,8 +12,8 @@ import traceback
 from pathlib import Path
 from typing import Any, TextIO
 
-from vitreous.errors import InputError, cache_folder, is_out_of_memory, printable
-from vitreous.languages.terminal import said
+from vitreous.errors import cache_folder, is_out_of_memory, printable
+from vitreous.languages.terminal import CallError, said
 
 NARROWEST = 40  # columns: in fewer, help is laid out for these
 
@@ -30,7 +30,7 @@ def prepare_streams() -> None:
     if sys.stdin is None:
         sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115
     if closed:
-        raise InputError(said("stdout is closed: send the results to a file, or to /dev/null"))
+        raise CallError("stdout is closed: send the results to a file, or to /dev/null")
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
@@ -41,7 +41,7 @@ def check_current_folder() -> None:
     try:
         os.getcwd()
     except OSError:
-        raise InputError(said("the current folder is no longer there: change to another one (cd)")) from None
+        raise CallError("the current folder is no longer there: change to another one (cd)") from None
 
 
 def prepare_columns() -> None:
@@ -61,9 +61,7 @@ def read_stdin() -> str:
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
-        raise InputError(
-            said("stdin is not UTF-8 text: convert it, for example with iconv -t utf-8")
-        ) from None
+        raise CallError("stdin is not UTF-8 text: convert it, for example with iconv -t utf-8") from None
     return text
 
 

@@ -13,9 +13,8 @@ from cyclopts import Parameter
 import vitreous as vt
 from vitreous.cli.options import Json, with_parsed_options
 from vitreous.cli.printing import print_json, print_metrics, print_named
-from vitreous.errors import InputError
 from vitreous.extensions import tasks
-from vitreous.languages.terminal import said, word
+from vitreous.languages.terminal import CallError, said, word
 from vitreous.results import percent
 from vitreous.training.options import PretrainOptions, TrainOptions
 
@@ -57,15 +56,13 @@ def train_or_resume(
     """
     if resume:
         if data is not None or not options.keys() <= {*resumed}:
-            raise InputError(
-                said(
-                    "--resume continues with the run's own configuration: give no other settings (if the "
-                    "data has moved, use --data)"
-                )
+            raise CallError(
+                "--resume continues with the run's own configuration: give no other settings (if the "
+                "data has moved, use --data)"
             )
         start = partial(vt.Run(resume).resume, command=command, data=moved_data, **options)
     elif moved_data is not None:
-        raise InputError(said("--data is for --resume: a new run takes its data as an argument"))
+        raise CallError("--data is for --resume: a new run takes its data as an argument")
     else:
         start = partial(train, data, **options)
     if options.get("dry_run"):

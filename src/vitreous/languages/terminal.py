@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
+from vitreous.errors import InputError
 from vitreous.extensions import WRITTEN_FORMATS, addons, objectives, tasks
 from vitreous.languages import extend, language_of_locale
 from vitreous.results import duration
@@ -21,6 +22,17 @@ def said(english: str, /, **values: object) -> str:
     """Return a sentence with its values; an English literal, of which the catalog has the Korean."""
     sentence = catalog(language_of_locale(os.environ))["sentences"].get(english, english)
     return sentence.format(**values)
+
+
+class CallError(InputError):
+    """What is wrong in how a command is called, in the language of the locale.
+
+    Args:
+        english: a literal, as of `said`.
+    """
+
+    def __init__(self, english: str, /, **values: object) -> None:
+        super().__init__(said(english, **values))
 
 
 def said_time(seconds: float, *, about: bool = False) -> str:

@@ -11,8 +11,7 @@ import vitreous as vt
 from vitreous.addons.optimize.options import OptimizeOptions
 from vitreous.cli.options import Json, with_parsed_options
 from vitreous.cli.printing import print_json, print_named, print_table
-from vitreous.errors import InputError
-from vitreous.languages.terminal import said, word
+from vitreous.languages.terminal import CallError, said, word
 from vitreous.results import byte_size
 
 
@@ -22,7 +21,7 @@ def parse_part(_: object, tokens: Sequence[Token]) -> float:
     try:
         return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:
-        raise InputError(said("--budget {text!r} is not a share: write 0.3% or 0.003", text=text)) from None
+        raise CallError("--budget {text!r} is not a share: write 0.3% or 0.003", text=text) from None
 
 
 Stored = Annotated[str, Parameter(help="a run directory, or a folder of weights in the vitreous format")]

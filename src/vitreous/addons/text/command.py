@@ -14,8 +14,7 @@ from vitreous.cli.options import Json, with_parsed_options
 from vitreous.cli.printing import print_json, print_named
 from vitreous.cli.streams import read_stdin
 from vitreous.cli.training import RESUMED, MovedData, Resume, train_or_resume
-from vitreous.errors import InputError
-from vitreous.languages.terminal import said
+from vitreous.languages.terminal import CallError, said
 
 if TYPE_CHECKING:
     from vitreous.tasks.result import RunResult
@@ -42,7 +41,7 @@ def translate(
         print_named("try", f"vitreous translate {path} {example}")
 
     if not words:
-        raise InputError(said('say what: vitreous translate train, or vitreous translate RUN "text"'))
+        raise CallError('say what: vitreous translate train, or vitreous translate RUN "text"')
     run, *texts = words
     if run == "train":
         return train_or_resume(
@@ -57,11 +56,9 @@ def translate(
             after=print_example,
         )
     if resume or moved_data or not options.keys() <= TranslateOptions.__annotations__.keys():
-        raise InputError(
-            said(
-                "a run that translates takes only --beams, --length-penalty, --batch-size, --device, "
-                "--precision and --json: all else is for vitreous translate train"
-            )
+        raise CallError(
+            "a run that translates takes only --beams, --length-penalty, --batch-size, --device, "
+            "--precision and --json: all else is for vitreous translate train"
         )
     answering: dict[str, Any] = {**options}
     found = vt.translate(run, texts or read_stdin().removesuffix("\n").split("\n"), **answering)
