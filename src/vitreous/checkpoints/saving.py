@@ -178,9 +178,9 @@ def read_back(model: Model, path: Path, format: str, answers: dict[str, object])
 
 
 @contextmanager
-def no_warnings() -> Iterator[None]:
-    """Silence what reading a checkpoint says."""
-    logger = logging.getLogger("vitreous.checkpoints")
+def no_warnings(name: str = "vitreous.checkpoints") -> Iterator[None]:
+    """Silence a logger, by default what reading a checkpoint says."""
+    logger = logging.getLogger(name)
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:

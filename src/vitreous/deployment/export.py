@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import io
 import json
-import logging
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -25,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from vitreous.checkpoints.native_writing import description
-from vitreous.checkpoints.saving import largest_difference, on_cpu
+from vitreous.checkpoints.saving import largest_difference, no_warnings, on_cpu
 from vitreous.checkpoints.tensors import write_safetensors
 from vitreous.data.dataset import ImageDataset
 from vitreous.deployment.int8 import with_int8_products
@@ -139,7 +137,8 @@ def export(
     with (
         modes_restored(outputs),
         torch.no_grad(),
-        quiet(),
+        no_warnings("torch.onnx"),
+        warnings.catch_warnings(action="ignore"),
         writing_to(path),
         whole(path, ending, new=new) as beside,
     ):
@@ -327,20 +326,6 @@ def write_weights(outputs: nn.Module, path: Path, about: dict[str, object], samp
     state = {name: tensor.float().contiguous() for name, tensor in model.state_dict().items()}
     write_safetensors(state, path, metadata=as_json(about))
     return 0.0
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Silence the exporters' log messages and warnings."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(level)
 
 
 def writers() -> dict[tuple[str, str], Writer]:
