@@ -165,9 +165,8 @@ class EvaluateOptions(TypedDict, total=False):
         str | Path | None,
         Option(
             "a file such as real.json of ImageNet ReaL, for the accuracy when any of several labels is "
-            "right: for "
-            "each validation image, in the order of their names, a list of class numbers; images with an "
-            "empty list are left out"
+            "right: for each validation image, in the order of their names, a list of class numbers; images "
+            "with an empty list are left out"
         ),
     ]
     image_size: InputSize
