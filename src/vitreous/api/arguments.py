@@ -100,18 +100,6 @@ def chosen_encoder(model: ModelLike) -> ModelLike:
     return encoder.name
 
 
-def named_path(model: ModelLike) -> str:
-    """Return the name of MODEL, which is opened again later. Raises InputError: a model in memory."""
-    path = path_of_run(model)
-    if not isinstance(path, str | Path):
-        kind = type(model).__name__
-        raise InputError(
-            f"a model of type {kind} cannot be served from memory: save it with vitreous.save, and serve the "
-            "folder"
-        )
-    return str(path)
-
-
 def model_name(model: ModelLike) -> str:
     """Return what a report calls MODEL."""
     path = path_of_run(model)

@@ -48,9 +48,14 @@ def serve(
         value: Any = options.get(name)
         if not lowest <= value < math.inf:
             raise InputError(f"{Param(name)} {value:g} is not a number of {lowest} or more")
-    from vitreous.api.arguments import named_path  # the help of the command needs none of this
+    from vitreous.api.arguments import path_of_run  # the help of the command needs none of this
 
-    spec = named_path(model)
+    path = path_of_run(model)
+    if not isinstance(path, str | Path):
+        raise InputError(
+            f"a model of type {type(model).__name__} cannot be served from memory: save it with "
+            "vitreous.save, and serve the folder"
+        )
     packages = "fastapi", "uvicorn", "python_multipart", "prometheus_client", "matplotlib"
     require_packages(*packages, extra="serve", what="serving")
     from vitreous.addons.serving import run
@@ -67,7 +72,7 @@ def serve(
     hosts = run.hosts_of(options["host"], options["allow_host"] or ())
     load_model = partial(
         run.load,
-        spec,
+        str(path),
         device=options["device"],
         precision=options["precision"],
         limits=limits,
