@@ -72,10 +72,10 @@ def test_zero_is_the_middle_gray() -> None:
 
 def test_a_sheet_is_clear_between_its_tiles() -> None:
     tiles = [np.full((2, 3, 3), 10 * i, dtype=np.uint8) for i in range(5)]
-    sheet = contact_sheet(tiles, columns=2, least=3, gap=1)
-    assert sheet.shape == (2 * 3 + 2, 3 * 2 + 1, 4)
+    sheet = contact_sheet(tiles, columns=2, least=3)
+    assert sheet.shape == (2 * 3 + 2 * 3, 3 * 2 + 3, 4)
     assert sheet[0, 3].tolist() == [0, 0, 0, 0]
-    assert sheet[3, 4].tolist() == [30, 30, 30, 255]
+    assert sheet[5, 6].tolist() == [30, 30, 30, 255]
     assert sheet[-1, -1].tolist() == [0, 0, 0, 0]  # the sixth place is empty
     assert enlarged(tiles[0], 7).shape == (6, 9, 3)
 

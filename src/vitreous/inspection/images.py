@@ -21,6 +21,7 @@ else:  # exported models answer without it
 
 EVENLY = 4  # the colors of a map end at its largest value, and at no less than so many times its mean
 PHOTOGRAPH = 96  # images with at least so many pixels a side are stored as JPEG; smaller ones without loss
+GAP = 3  # clear pixels between the images of a sheet
 Pixels = UInt8[np.ndarray, "_ _ _"]  # rows, columns, RGB; or RGBA where something is left clear
 
 
@@ -67,15 +68,15 @@ def stretched(values: Float[torch.Tensor, "n C H W"]) -> UInt8[torch.Tensor, "n 
     return ((values / largest + 1) * 127.5).round().to(torch.uint8)
 
 
-def contact_sheet(tiles: list[Pixels], *, columns: int, least: int = 40, gap: int = 3) -> Pixels:
+def contact_sheet(tiles: list[Pixels], *, columns: int, least: int = 40) -> Pixels:
     """Lay out images of one size in rows, each at least `least` pixels large, on a transparent background."""
     tiles = [enlarged(tile, least) for tile in tiles]
     height, width = tiles[0].shape[:2]
     columns = min(columns, len(tiles))
     rows = math.ceil(len(tiles) / columns)
-    sheet = np.zeros((rows * (height + gap) - gap, columns * (width + gap) - gap, 4), dtype=np.uint8)
+    sheet = np.zeros((rows * (height + GAP) - GAP, columns * (width + GAP) - GAP, 4), dtype=np.uint8)
     for index, tile in enumerate(tiles):
-        top, left = index // columns * (height + gap), index % columns * (width + gap)
+        top, left = index // columns * (height + GAP), index % columns * (width + GAP)
         sheet[top : top + height, left : left + width, :3] = tile
         sheet[top : top + height, left : left + width, 3] = 255
     return sheet
