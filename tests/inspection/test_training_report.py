@@ -22,12 +22,19 @@ from vitreous.data.dataset import ArrayImages, LabelTargets
 from vitreous.data.findings import Finding
 from vitreous.data.image_samples import ContactSheet
 from vitreous.data.image_samples import target_in_words as label_of
-from vitreous.evaluation.classical import Baseline
+from vitreous.evaluation.classical import (
+    Baseline,
+    LogisticSetting,
+    MachineSetting,
+    NeighborsSetting,
+    RidgeSetting,
+)
 from vitreous.evaluation.classification import ClassificationEvaluation, MultiLabelEvaluation
 from vitreous.evaluation.result import Evaluation
 from vitreous.evaluation.scores import Interval
 from vitreous.inspection.page import Exhibit, write_page
 from vitreous.inspection.runs.evaluation_figures import (
+    baselines_figure,
     classes_table,
     confusion_figure,
     curve_chart,
@@ -35,7 +42,7 @@ from vitreous.inspection.runs.evaluation_figures import (
 )
 from vitreous.inspection.runs.head import comparisons_of, head_of, twice_as_long
 from vitreous.inspection.runs.report import model_summary, write_training_report
-from vitreous.languages import phrase, speaking
+from vitreous.languages import baseline_settings, phrase, speaking
 from vitreous.models.bit import BiTConfig
 from vitreous.models.model import Model, build_model
 from vitreous.tasks.regression import RegressionEvaluation
@@ -408,6 +415,40 @@ def test_over_fitting_and_resumes_are_said(run: Path) -> None:
     assert switched.html.count('<div class="logarithmic">') == 1
     axes = re.findall(r"<svg.*?</svg>", str(switched.html), re.DOTALL)
     assert len(axes) == 4
+
+
+def test_settings_of_baselines_are_in_the_language_of_the_page() -> None:
+    """A run stores them in English; C and gamma are the names of numbers."""
+    machine: dict[str, Any] = {"cost": 10, "gamma": 1e-5, "classes": 2}
+    settings = (
+        MachineSetting(**machine, mirrored=True),
+        MachineSetting(**machine, too_many_to_mirror=True),
+        NeighborsSetting(neighbors=5, task="classification", outputs=2),
+        LogisticSetting(penalty=0.001, classes=2),
+        RidgeSetting(penalty=1e-05, task="regression", outputs=1),
+    )
+    targets = np.array([1.0, 2.0, 4.0])
+    evaluation = RegressionEvaluation(
+        names="abc", indices=(0, 1, 2), targets=targets, predictions=targets, failed={}, seconds=1.0
+    )
+    for setting in settings:
+        stored = f"{setting.words}, on 4,000 of 50,000 images"
+        baseline = Baseline("k nearest neighbors", 0.5, Interval(0, 1), stored, 1.0)
+        captions: dict[str, str] = {}
+        for language in ("en", "ko"):
+            with speaking(language):
+                figure = baselines_figure(evaluation, [baseline])
+            assert isinstance(figure, Exhibit)
+            captions[language] = figure.caption
+        assert stored in captions["en"]
+        korean = captions["ko"].partition("k-최근접 이웃 (")[2]
+        assert korean.endswith("이미지 4,000장으로 학습(전체 50,000장)).")
+        assert set(re.findall("[A-Za-z]{2,}", korean)) <= {"gamma"}
+    with speaking("ko"):
+        assert (
+            baseline_settings("neighbors 5, on 4 of 50 images") == "이웃 5개, 이미지 4장으로 학습(전체 50장)"
+        )
+        assert baseline_settings("penalty 1e-05") == "규제 강도 1e-05"
 
 
 def test_every_task_has_its_baseline_and_its_gap() -> None:

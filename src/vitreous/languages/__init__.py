@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
@@ -123,12 +123,24 @@ def unreadable(reason: str) -> str:
     numbers = re.findall(r"\d+", reason)
     plain = re.sub(r"\d+", "#", reason)
     known = {english: key for key, english in catalog("en")["unreadable"].items()}
-    if plain not in known:
-        return reason
-    translated: str = words("unreadable")[known[plain]]
+    return with_numbers(words("unreadable")[known[plain]], numbers) if plain in known else reason
+
+
+def baseline_settings(stored: str) -> str:
+    """Return the settings of a baseline, which a run stores in English, in the language that is spoken."""
+    for key, english in catalog("en")["baseline-settings"].items():
+        found = re.search(re.escape(english).replace(r"\#", r"(\d(?:[\d.,e-]*\d)?)"), stored)
+        if found:
+            spoken = with_numbers(words("baseline-settings")[key], found.groups())
+            stored = stored.replace(found[0], spoken)
+    return stored
+
+
+def with_numbers(text: str, numbers: Iterable[str]) -> str:
+    """Return a text with numbers in place of its number signs."""
     for number in numbers:
-        translated = translated.replace("#", number, 1)
-    return translated
+        text = text.replace("#", number, 1)
+    return text
 
 
 def small_percentage(rate: float) -> str:

@@ -33,7 +33,7 @@ from vitreous.inspection.charts import (
 )
 from vitreous.inspection.images import contact_sheet, rgb
 from vitreous.inspection.page import HTML, Exhibit, LeftOut, exhibit, left_out
-from vitreous.languages import named, phrase, words
+from vitreous.languages import baseline_settings, named, phrase, words
 from vitreous.results import percent
 from vitreous.training.callbacks import Row, read_metrics
 
@@ -211,7 +211,7 @@ def baselines_figure(evaluation: Evaluation, baselines: Sequence[Baseline]) -> E
     settings: list[str] = []
     for each in baselines:
         if each.settings:
-            settings.append(f"{phrase(f'baselines.{each.name}')} ({each.settings})")
+            settings.append(f"{phrase(f'baselines.{each.name}')} ({baseline_settings(each.settings)})")
     chart = Chart(figure, table)
     return exhibit("baselines", chart, count=evaluation.count, settings="; ".join(settings))
 
