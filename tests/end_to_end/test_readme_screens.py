@@ -20,12 +20,12 @@ READMES = {
         *("offline", "on a phone", "follow it through every tensor"),
     ),
     "README.ko.md": (
-        *("숫자를 그리", "이미지를 넣", "이미지의 패치를 가리면 답이 바뀝니다"),
+        *("숫자를 그리", "이미지를 골라", "이미지의 패치를 가리면 답이 바뀝니다"),
         *("인터넷 없이", "휴대폰에서도", "모든 텐서를 따라가"),
     ),
 }
 BASELINES = {"README.md": "3 baselines: an SVM, nearest neighbors and the majority class"}
-BASELINES["README.ko.md"] = "기준선 3개(SVM, 최근접 이웃, 최다 클래스)"
+BASELINES["README.ko.md"] = "기준 모델 3개(SVM, 최근접 이웃, 최다 클래스)"
 
 
 def text_of(name: str) -> str:
