@@ -115,8 +115,9 @@ ENGLISH = re.compile(r"(?<![\w./:'-])[A-Za-z]{2,}(?:,? +[A-Za-z]{2,}){2,}(?![\w.
 # Lines that are code or commands, and what others say: PyTorch, Pillow, a translation into English, and the
 # errors and warnings of the Python API, which are English.
 NOT_TRANSLATED = re.compile(
-    r"^\s*(?:vitreous|import|from|for|def) |\.mapInPandas\(|All keys matched successfully|Truncated File Read"
-    r"|the small king that all people know|a state dict does not store|does not say, so it is assumed"
+    r"^\s*(?:vitreous|import|from|for|def) |\.mapInPandas\(|All keys matched successfully"
+    r"|it is truncated: the file ends too early|the small king that all people know"
+    r"|a state dict does not store|does not say, so it is assumed"
 )
 
 

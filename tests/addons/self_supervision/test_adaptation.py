@@ -63,9 +63,18 @@ def test_a_large_encoder_learns_slower_towards_the_image(patterns, tmp_path):
     assert any("each layer 0.75 times as fast" in each for each in plan.reasons)
 
 
-@pytest.mark.parametrize("source", ["patterns", "plain"])
-def test_an_encoder_that_became_worse_is_not_kept(patterns, encoder, tmp_path, source, capsys):
+@pytest.mark.parametrize(
+    ("source", "locale", "printed"),
+    [
+        ("patterns", "en_US.UTF-8", "kept: the encoder as it was; of "),
+        ("plain", "ko_KR.UTF-8", "원래 인코더를 저장합니다. 이미지"),
+    ],
+)
+def test_an_encoder_that_became_worse_is_not_kept(
+    patterns, encoder, tmp_path, source, locale, printed, capsys, monkeypatch
+):
     """Whatever training does to the weights, with labels and without."""
+    monkeypatch.setenv("LC_ALL", locale)
     out = tmp_path / "run"
     source = str(patterns.parent / source)
     ruin = [
@@ -79,7 +88,7 @@ def test_an_encoder_that_became_worse_is_not_kept(patterns, encoder, tmp_path, s
     run = ["--epochs", "2", "--out", str(out), "--device", "cpu"]
     done = command(["pretrain", source, "--init", str(encoder), *run, *ruin])
     assert done == 0
-    assert "kept: the encoder as it was" in capsys.readouterr().err
+    assert printed in capsys.readouterr().err
     before, after = vt.load(encoder).state_dict(), vt.load(out).state_dict()
     assert all(torch.equal(after[name], weight) for name, weight in before.items() if name in after)
 

@@ -21,6 +21,7 @@ from vitreous.evaluation.classical import seen_by_classical, shown, squashed
 from vitreous.evaluation.features import extract, feature_outputs
 from vitreous.evaluation.outputs import Batching
 from vitreous.evaluation.probes import knn_answers
+from vitreous.languages.terminal import said
 from vitreous.models.ensemble import squared_distances
 from vitreous.models.model import Model
 
@@ -35,7 +36,7 @@ class FeatureMeasure(NamedTuple):
     """How features are compared.
 
     Attributes:
-        name: what is counted, in words.
+        name: what is counted, in words of the terminal's language.
         right: takes a model and a `Batching`, and returns of each image whether it was right.
     """
 
@@ -80,7 +81,8 @@ def by_neighbors(train: ImageDataset, asked: ImageDataset | None) -> FeatureMeas
         return answers == queries.targets
 
     count = len(train if asked is None else asked)
-    return FeatureMeasure(f"of {count} images the class is that of their nearest neighbors", right)
+    name = said("of {count} images the class is that of their nearest neighbors", count=count)
+    return FeatureMeasure(name, right)
 
 
 def by_gradients_and_colors(images: ImageDataset) -> FeatureMeasure:
@@ -107,5 +109,9 @@ def by_gradients_and_colors(images: ImageDataset) -> FeatureMeasure:
         both: Right = (alike.argmax(dim=1)[:, None] == near).any(dim=1).numpy()
         return both
 
-    name = f"of {len(rows)} images the nearest one is among the {count} nearest by gradients and colors, too"
+    name = said(
+        "of {count} images the nearest one is among the {near} nearest by gradients and colors, too",
+        count=len(rows),
+        near=count,
+    )
     return FeatureMeasure(name, right)

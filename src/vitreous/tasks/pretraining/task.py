@@ -307,15 +307,15 @@ class Pretraining(ImageTask[PretrainingT, Splits, nn.Module]):
         before = right(encoder_of(begun).to(device).eval())
         after = right(encoder_of(trained.model).to(device).eval())
         trained.model.cpu()
-        count = (
-            f"{measure.name}: {percent(float(before.mean()))} before, {percent(float(after.mean()))} after"
-        )
+        values = {"measured": measure.name, "before": percent(before.mean()), "after": percent(after.mean())}
         if is_better(after, before):
-            return trained, [f"kept: the adapted encoder; {count}"]
+            line = said("kept: the adapted encoder; {measured}: {before} before, {after} after", **values)
+            return trained, [line]
         kept = finished(begun.cpu())
         if world.first:
             self.save(trained.run, kept, trained.material)
-        return trained._replace(model=kept), [f"kept: the encoder as it was; {count}"]
+        line = said("kept: the encoder as it was; {measured}: {before} before, {after} after", **values)
+        return trained._replace(model=kept), [line]
 
     def evaluate(
         self, answerer: Any, examples: ImageDataset, **options: Unpack[Batching]
