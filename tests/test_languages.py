@@ -92,6 +92,11 @@ FORBIDDEN = {
     "지식증류": "지식 증류",
     "초매개변수": "하이퍼파라미터",
     "하이퍼 파라미터": "하이퍼파라미터",
+    "고정 특징": "고정된 특징",
+    "고정한 특징": "고정된 특징",
+    "기준 성능": "기준 모델",
+    "기준선": "기준 모델",
+    "마스크 패치 예측": "마스킹된 패치 예측",
 }
 # In catalogs, where the word can only mean this.
 FORBIDDEN_IN_CATALOGS = FORBIDDEN | {
