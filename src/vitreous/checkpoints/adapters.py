@@ -122,7 +122,7 @@ def changes_of(
     biases)."""
     low_rank: dict[str, dict[str, Entry]] = {}
     instead: dict[str, Entry] = {}
-    for name, entry in tensors.entries.items():
+    for name, entry in tensors.items():
         name = name.removeprefix("base_model.model.").removeprefix("base_model.")
         if match := re.fullmatch(r"(.*)\.lora_(A|B)(?:\.default)?\.(weight|bias)", name):
             low_rank.setdefault(match[1], {})[f"{match[2]}.{match[3]}"] = entry
@@ -162,7 +162,7 @@ def pattern_of(patterns: object, layer: str, usual: object) -> object:
 
 def merge(source: Source, changes: Mapping[str, LowRankChange], instead: Mapping[str, Entry]) -> Tensors:
     """Return the weights of the model with the adapter's. Raises InputError: it has no place for some."""
-    entries = dict(source.tensors.entries)
+    entries = dict(source.tensors)
     wanted = {layer: place_of(f"{layer}.weight", entries) for layer in changes}
     missing_layers: list[str] = []
     others: list[str] = []  # of another shape
@@ -191,7 +191,7 @@ def merge(source: Source, changes: Mapping[str, LowRankChange], instead: Mapping
     for name, entry in instead.items():
         entries[place_of(name, entries) or name] = entry
     heads = set(instead)
-    return Tensors({name if name in heads else f"{missing}{name}": entry for name, entry in entries.items()})
+    return {name if name in heads else f"{missing}{name}": entry for name, entry in entries.items()}
 
 
 def added(before: Entry, more: Entry, scale: float) -> Tensor:

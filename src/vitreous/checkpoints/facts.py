@@ -8,7 +8,7 @@ result and looks nowhere else, so that "the file does not say" is true wherever 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, SupportsFloat
 
@@ -24,7 +24,7 @@ ADAPTER = "adapter_config.json"  # of PEFT
 TRAINING = "the training program"
 
 
-class Statements(Mapping[str, Any]):
+class Statements(dict[str, Any]):
     """Names and what is said of them, in the words of one codebase.
 
     Args:
@@ -32,21 +32,12 @@ class Statements(Mapping[str, Any]):
     """
 
     def __init__(self, values: Mapping[str, object] | None = None, where: object = "") -> None:
-        self.values_by_name = dict(values or {})
+        super().__init__(values or {})
         self.where = where
-
-    def __getitem__(self, name: str) -> Any:
-        return self.values_by_name[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.values_by_name)
-
-    def __len__(self) -> int:
-        return len(self.values_by_name)
 
     def over(self, defaults: Mapping[str, object]) -> Statements:
         """Return these statements, and `defaults` for what they leave out."""
-        return Statements({**defaults, **self.values_by_name}, self.where)
+        return Statements({**defaults, **self}, self.where)
 
     def part(self, name: str) -> Statements:
         """Return a description inside this one; empty where it is missing or empty. Raises InputError: it is

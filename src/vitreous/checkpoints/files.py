@@ -63,7 +63,7 @@ class File:
     @classmethod
     def of(cls, where: str, tensors: Mapping[str, Tensor]) -> File:
         """Return tensors in memory, which are copied when they are read."""
-        return cls(where, {"": parts_in_memory(tensors).get("", Tensors({}))})
+        return cls(where, {"": parts_in_memory(tensors).get("", {})})
 
     @property
     def description(self) -> Statements:
@@ -251,7 +251,7 @@ def read_shards(index: Path) -> Tensors:
     for tensor, name in places.items():
         if tensor not in shards[name]:
             raise InputError(f"{index}: {tensor} is not in {name}")
-    return Tensors({tensor: shards[name].entries[tensor] for tensor, name in places.items()})
+    return {tensor: shards[name][tensor] for tensor, name in places.items()}
 
 
 def read_small(path: Path) -> bytes:

@@ -12,7 +12,7 @@ from torch import Tensor
 from vitreous.checkpoints.format import Spec
 from vitreous.checkpoints.formats.huggingface_configs import towers
 from vitreous.checkpoints.source import Source
-from vitreous.checkpoints.tensors import Entry, Tensors
+from vitreous.checkpoints.tensors import Entry
 from vitreous.checkpoints.weights import Row, no_head_bias, same
 from vitreous.models.config import ViTConfig
 
@@ -81,7 +81,7 @@ def with_head(converted: Spec) -> Spec:
     if config.num_classes is None and (found := headed(converted._replace(source=source), rest)):
         return found
     left_out = {name: entry for name, entry in source.left_out.items() if name not in rest}
-    tensors = Tensors(source.tensors.entries | rest)  # which are refused with what is missing
+    tensors = source.tensors | rest  # which are refused with what is missing
     return converted._replace(source=replace(source, tensors=tensors, left_out=left_out))
 
 
@@ -211,7 +211,7 @@ def headed(converted: Spec, rest: Mapping[str, Entry]) -> Spec | None:
     rows = [row for row in rows if row.ours[0] not in ("head.weight", "head.bias")]
     rows.append(Row(("head.weight", "head.bias"), names, read, read))
     used = {*names, *(norm if not before else ())}
-    tensors = Tensors(source.tensors.entries | {name: rest[name] for name in used})
+    tensors = source.tensors | {name: rest[name] for name in used}
     left = {name: entry for name, entry in source.left_out.items() if name not in used}
     log.info("%s: the head is %s, %d classes", source.where, weight.removesuffix(".weight"), classes)
     return converted._replace(

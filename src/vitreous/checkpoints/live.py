@@ -45,7 +45,7 @@ def open_module(module: nn.Module) -> File:
         with tempfile.TemporaryDirectory() as folder:  # its files have other names than its memory
             save(folder)
             saved = read_file(Path(folder))
-            tensors = {name: tensor.clone() for name, tensor in saved.tensors.items()}
+            tensors = {name: entry.read().clone() for name, entry in saved.tensors.items()}
         return replace(File.of(name, tensors), documents=saved.documents)
     state = module.state_dict()
     if not state:

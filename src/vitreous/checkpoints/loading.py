@@ -270,7 +270,7 @@ def build(spec: Spec, device: Device = None, dtype: Dtype = None) -> Any:
     where, config = spec.source.where, spec.config
     classes = getattr(config, "num_classes", None)
     depth, found = getattr(config, "depth", 0), spec.source.tensors
-    if depth > len(found) and not any(found.shape(name)[:1] == (depth,) for name in found):
+    if depth > len(found) and not any(entry.shape[:1] == (depth,) for entry in found.values()):
         raise InputError(
             f"{where}: missing weights: there are {len(found)}, but its description says {depth} layers"
         )

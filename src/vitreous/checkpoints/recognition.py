@@ -161,14 +161,13 @@ TRAINING = re.compile("opt|sched|scaler|loss|state|criterion|callback|param_grou
 def with_layers_of_other_parts(file: File, chosen: Found, models: Collection[str]) -> Source:
     """Return the weights of a model, with the single layers that its file holds beside it, which may be its
     head, among what is left out. models: the parts that are models themselves."""
-    own = chosen.source.tensors
-    widths = {shape[0] for shape in map(own.shape, own) if len(shape) == 1}
+    widths = {entry.shape[0] for entry in chosen.source.tensors.values() if len(entry.shape) == 1}
     beside: dict[str, Entry] = {}
     for key, tensors in file.parts.items():
-        shapes = [shape for shape in map(tensors.shape, tensors) if len(shape) > 1]
+        shapes = [entry.shape for entry in tensors.values() if len(entry.shape) > 1]
         fits = len(shapes) == 1 and not widths.isdisjoint((shapes[0][1], shapes[0][1] / 2))
         if fits and key not in models and not TRAINING.search(key):
-            beside |= {f"{key}.{name}": entry for name, entry in tensors.entries.items()}
+            beside |= {f"{key}.{name}": entry for name, entry in tensors.items()}
     return replace(chosen.source, left_out={**chosen.source.left_out, **beside})
 
 

@@ -46,7 +46,7 @@ class Source:
         """Return the shape of a tensor. Raises InputError: there is no tensor of this name."""
         if name not in self.tensors:
             raise InputError(f"{self.where}: missing weights: {name}")
-        return self.tensors.shape(name)
+        return self.tensors[name].shape
 
     def size(self, name: str, axis: int, *, ndim: int) -> int:
         """Return the length of one axis of a tensor that must have `ndim` of them."""
@@ -98,8 +98,8 @@ class Source:
 
     def renamed(self, rename: Callable[[str], str | None]) -> Source:
         """Return the same tensors under other names; those whose new name is None are left out."""
-        named = ((rename(name), entry) for name, entry in self.tensors.entries.items())
-        return replace(self, tensors=Tensors({name: entry for name, entry in named if name is not None}))
+        named = ((rename(name), entry) for name, entry in self.tensors.items())
+        return replace(self, tensors={name: entry for name, entry in named if name is not None})
 
     def under(self, names: Mapping[str, str]) -> Source:
         """Return the same tensors under the names of another codebase: each regular expression is replaced,
@@ -115,7 +115,7 @@ class Source:
     def without(self, names: Iterable[str]) -> Source:
         """Return the same, but for tensors that belong to something else."""
         out = set(names)
-        left = {name: entry for name, entry in self.tensors.entries.items() if name in out}
+        left = {name: entry for name, entry in self.tensors.items() if name in out}
         rest = self.renamed(lambda name: None if name in out else name)
         return replace(rest, left_out={**self.left_out, **left})
 

@@ -10,7 +10,7 @@ import os
 import re
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, KeysView, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from io import BufferedIOBase
 from math import prod
 from pathlib import Path
@@ -50,33 +50,9 @@ class Entry(NamedTuple):
     read: Callable[[], Tensor]
 
 
-class Tensors:
-    """The tensors of a file by name. Each is read when it is asked for, so that a whole file is never in
-    memory next to the model made from it; names and shapes are known without reading."""
-
-    def __init__(self, entries: Mapping[str, Entry]) -> None:
-        self.entries = dict(entries)
-
-    def __getitem__(self, name: str) -> Tensor:
-        return self.entries[name].read()
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.entries)
-
-    def __len__(self) -> int:
-        return len(self.entries)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.entries
-
-    def keys(self) -> KeysView[str]:
-        return self.entries.keys()
-
-    def items(self) -> Iterator[tuple[str, Tensor]]:
-        return ((name, entry.read()) for name, entry in self.entries.items())
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        return self.entries[name].shape
+# The tensors of a file by name. Each is read when it is asked for, so that a whole file is never in memory
+# next to the model made from it; names and shapes are known without reading.
+Tensors = dict[str, Entry]
 
 
 def read_safetensors(path: Path) -> Tensors:
@@ -103,11 +79,11 @@ def read_safetensors(path: Path) -> Tensors:
             "that it was converted from"
         )
     checksums = stored_checksums(metadata if isinstance(metadata, dict) else {})
-    entries: dict[str, Entry] = {}
+    tensors: Tensors = {}
     for name, fields in header.items():
-        entries[name] = header_entry(path, name, fields, 8 + length, size, checksums.get(name))
+        tensors[name] = header_entry(path, name, fields, 8 + length, size, checksums.get(name))
     check_apart(path, {name: fields["data_offsets"] for name, fields in header.items()})
-    return Tensors(entries)
+    return tensors
 
 
 def stored_checksums(metadata: Mapping[str, str]) -> dict[str, int]:
@@ -224,7 +200,7 @@ def read_npz(path: Path) -> Tensors:
                     stored += info.file_size
             if stored > size or unfolded > max(BOMB, UNFOLDED * size):
                 raise InputError(f"{path} would unpack from {size} bytes to an absurd size: refused")
-            return Tensors({flat_name(info.filename): member(path, archive, info) for info in members})
+            return {flat_name(info.filename): member(path, archive, info) for info in members}
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or 'it is damaged'}") from None
     except (zipfile.BadZipFile, zlib.error, ValueError, NotImplementedError, RuntimeError, EOFError):

@@ -170,7 +170,7 @@ def parts_of(path: Path, loaded: object, place: Place) -> Parts:
     if kind := what_is_this(FileEvidence(classes=list(kinds_in(loaded, skip=OPTIMIZER)))):
         raise InputError(f"{path} is {kind}")
     for key, state in found_state_dicts(loaded).items():
-        entries = {}
+        entries: Tensors = {}
         for name, tensor in state.items():
             if isinstance(tensor, StoredArray):
                 entries[name] = Entry(tensor.shape, tensor.read)
@@ -179,7 +179,7 @@ def parts_of(path: Path, loaded: object, place: Place) -> Parts:
             if read is None:
                 raise InputError(f"{path}: {name!r} is {not_plain(tensor)}")
             entries[name] = Entry(tuple(tensor.shape), read)
-        parts[key] = Tensors(entries)
+        parts[key] = entries
     if parts:
         return parts
     keys = ", ".join(map(str, list(loaded)[:MOST_KEYS])) if isinstance(loaded, Mapping) and loaded else ""
@@ -283,10 +283,10 @@ def parts_in_memory(state: Mapping[str, object]) -> Parts:
     copied when they are read."""
     parts: Parts = {}
     for key, tensors in found_state_dicts(state).items():
-        entries = {}
+        entries: Tensors = {}
         for name, tensor in tensors.items():
             entries[name] = Entry(tuple(tensor.shape), partial(copied, name, tensor))
-        parts[key] = Tensors(entries)
+        parts[key] = entries
     return parts
 
 

@@ -209,15 +209,15 @@ PARAMETRIZED = re.compile(r"parametrizations\.(\w+)\.original([01])$")
 
 def merged_factors(tensors: Tensors) -> Tensors:
     """Return the tensors with each weight as one that the file has in two."""
-    entries: dict[str, Entry] = {}
-    for name, entry in tensors.entries.items():
+    entries: Tensors = {}
+    for name, entry in tensors.items():
         entries[PARAMETRIZED.sub(lambda found: f"{found[1]}_{'gv'[int(found[2])]}", name)] = entry
     for name in list(entries):
         for one, other, join in FACTORS:
             weight = name.removesuffix(one)
             if name.endswith(one) and weight + other in entries and weight not in entries:
                 entries[weight] = joined(join, entries.pop(name), entries.pop(weight + other))
-    return Tensors(entries)
+    return entries
 
 
 def joined(join: Callable[[Tensor, Tensor], Tensor], one: Entry, other: Entry) -> Entry:
@@ -282,14 +282,14 @@ def read_rows(
     for row in rows:
         stored: list[Tensor] = []
         for name in row.theirs:
-            tensor = tensors[name]
+            tensor = tensors[name].read()
             if not tensor.is_floating_point():
                 raise InputError(f"{where}: {name} holds {tensor.dtype}, not floating-point numbers")
             stored.append(tensor.to(dtype))
         try:
             ours = row.read(*stored)
         except (RuntimeError, ValueError, IndexError):
-            shapes = ", ".join(f"{name} {tensors.shape(name)}" for name in row.theirs)
+            shapes = ", ".join(f"{name} {tensors[name].shape}" for name in row.theirs)
             raise InputError(f"{where}: shapes that do not fit together: {shapes}") from None
         # in order at once: a transposed view would keep what was read in memory until the last row
         weights.update(zip(row.ours, (tensor.contiguous() for tensor in ours), strict=True))

@@ -172,9 +172,11 @@ def answers_to(model: Model, images: ImageDataset) -> SampleAnswers:
 def weights(run: AnyRun) -> Iterator[Finding]:
     """Yield the first weight that is not finite, of the model or else of the newest state."""
     file = run.path / "model" / "model.safetensors"
-    state = None if file.exists() else run.states.newest()
-    tensors = read_safetensors(file) if file.exists() else state.tensors if state else {}
-    yield from weights_not_finite(tensors.items())
+    if file.exists():
+        stored = read_safetensors(file)
+        yield from weights_not_finite((name, entry.read()) for name, entry in stored.items())
+    elif state := run.states.newest():
+        yield from weights_not_finite(state.tensors.items())
 
 
 def shown(model: Model, images: Sequence[Stored]) -> Iterator[Finding]:

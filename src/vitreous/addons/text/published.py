@@ -23,7 +23,6 @@ from vitreous.checkpoints.format import Format, Spec, activation_of, check_no_ov
 from vitreous.checkpoints.formats.huggingface import read_huggingface
 from vitreous.checkpoints.formats.huggingface_configs import transformers_facts
 from vitreous.checkpoints.source import Source
-from vitreous.checkpoints.tensors import Tensors
 from vitreous.checkpoints.training_facts import plain_facts
 from vitreous.checkpoints.weights import Row, converted, packed, pairs, same
 from vitreous.errors import InputError
@@ -180,7 +179,7 @@ def read_trocr(source: Source) -> Spec:
     encoder = read_huggingface(images)
     assert isinstance(encoder.config, ViTConfig)  # huggingface reads nothing else
     text = source.renamed(lambda name: name if name.startswith(DECODER) else None)
-    tensors = Tensors(encoder.source.tensors.entries | text.tensors.entries)
+    tensors = encoder.source.tensors | text.tensors
     rows = [row._replace(ours=tuple(f"encoder.{name}" for name in row.ours)) for row in encoder.rows]
     return encoder._replace(
         source=replace(source, tensors=tensors),

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from vitreous.checkpoints.source import Source
-from vitreous.checkpoints.tensors import Entry, Tensors
+from vitreous.checkpoints.tensors import Entry
 
 
 class Branches(NamedTuple):
@@ -38,7 +38,7 @@ class Branches(NamedTuple):
 
 def as_one_branch(source: Source, kinds: Sequence[Branches]) -> tuple[Source, int]:
     """Return the layers with one attention and one MLP each, and how many there were of them."""
-    entries, most = dict(source.tensors.entries), 1
+    entries, most = dict(source.tensors), 1
     for kind in kinds:
         for layer in count():
             branches: list[dict[str, Entry]] = []
@@ -61,7 +61,7 @@ def as_one_branch(source: Source, kinds: Sequence[Branches]) -> tuple[Source, in
                 entries |= {
                     start + name: each for name, each in branch.items() if name not in {*known, kind.scale}
                 }
-    return replace(source, tensors=Tensors(entries)), most
+    return replace(source, tensors=entries), most
 
 
 def joined(
@@ -134,7 +134,7 @@ PARALLEL = {
 def with_parts_apart(source: Source) -> Source:
     """Separate attention and MLP of a model of timm's ParallelScalingBlock."""
     entries: dict[str, Entry] = {}
-    for name, entry in source.tensors.entries.items():
+    for name, entry in source.tensors.items():
         block, _, part = name.partition(".")
         number, _, part = part.partition(".") if block == "blocks" else ("", "", "")
         start = f"blocks.{number}."
@@ -149,7 +149,7 @@ def with_parts_apart(source: Source) -> Source:
             entries[start + new + part.removeprefix(old)] = entry
         if not old:
             entries[name] = entry
-    return replace(source, tensors=Tensors(entries)).stating({"norm": "parallel"})
+    return replace(source, tensors=entries).stating({"norm": "parallel"})
 
 
 def rows_of(entry: Entry, first: int, last: int) -> Entry:

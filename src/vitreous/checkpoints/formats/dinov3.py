@@ -115,7 +115,7 @@ def computed_periods(count: int, temperature: float) -> Tensor:
 def read_dinov3(source: Source) -> Spec:
     masked = MASK in source.tensors
     shapes = shape_fields(source, META.rows(gated="blocks.0.mlp.w1.weight" in source.tensors))
-    periods = source.tensors[PERIODS].float()
+    periods = source.tensors[PERIODS].read().float()
     # published files have them rounded to bfloat16, and Meta's code computes with these
     known = torch.equal(periods, computed_periods(len(periods), 100.0))
     waves = {"temperature": 100.0} if known else {"periods": tuple(periods.tolist())}

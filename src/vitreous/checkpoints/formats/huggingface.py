@@ -34,7 +34,6 @@ from vitreous.checkpoints.formats.huggingface_preprocessing import (
 )
 from vitreous.checkpoints.formats.relative_bias import bias_fields, bias_rows
 from vitreous.checkpoints.source import Source
-from vitreous.checkpoints.tensors import Tensors
 from vitreous.checkpoints.weights import (
     Row,
     converted,
@@ -99,7 +98,7 @@ def with_names_of_families(source: Source) -> Source:
         # transformers 5 writes the layers of a ViTMSN outside of the prefix vit. that the rest has
         layers = {n: entry for n, entry in source.left_out.items() if n.startswith("encoder.layer.")}
         rest = {n: entry for n, entry in source.left_out.items() if n not in layers}
-        source = replace(source, tensors=Tensors(source.tensors.entries | layers), left_out=rest)
+        source = replace(source, tensors=source.tensors | layers, left_out=rest)
     internvl = families.INTERNVL.layer.format(0) + "attention.projection_layer.weight" in source.tensors
     if "embeddings.patch_embeddings.projection.weight" in source.tensors and not internvl:
         source = source.renamed(families.published_name)
@@ -156,13 +155,13 @@ def of_one_size(source: Source) -> Source:
         source.assumed.append(
             f"images of {side * patch}x{side * patch}, one size for all (or pass image_size=)"
         )
-    kernel = kernel_of(source.tensors.entries[patches], channels, (patch, patch))
+    kernel = kernel_of(source.tensors[patches], channels, (patch, patch))
     # the table is square, whatever size is asked for
     answers = {name: value for name, value in source.answers.items() if name != "image_size"}
     model = Statements({**source.facts.model, "image_size": side * patch}, source.where)
     return replace(
         source,
-        tensors=Tensors(source.tensors.entries | {patches: kernel}),
+        tensors=source.tensors | {patches: kernel},
         facts=replace(source.facts, model=model),
         answers=answers,
     )

@@ -8,7 +8,6 @@ from dataclasses import replace
 from vitreous.checkpoints.format import Format, Spec, flat_patch_size, given_number, kernel_of
 from vitreous.checkpoints.formats.timm import read_timm
 from vitreous.checkpoints.source import Source
-from vitreous.checkpoints.tensors import Tensors
 from vitreous.errors import InputError
 
 NAMES = {
@@ -33,8 +32,8 @@ def read_monai(source: Source) -> Spec:
     if axes == 2:  # flat patches (row, column, channel)
         channels = given_number(source, "channels", 3)
         patch = flat_patch_size(source, source.shape(PATCHES)[1], channels)
-        kernel = kernel_of(source.tensors.entries[PATCHES], channels, patch)
-        source = replace(source, tensors=Tensors(source.tensors.entries | {PATCHES: kernel}))
+        kernel = kernel_of(source.tensors[PATCHES], channels, patch)
+        source = replace(source, tensors=source.tensors | {PATCHES: kernel})
     pooling = "class" if "cls_token" in source.tensors else "mean"
     stated = {"norm_eps": 1e-5, "mlp": "gelu", "pooling": pooling}
     return read_timm(source.stating(stated), "images in -1 ... 1", resize="squash")

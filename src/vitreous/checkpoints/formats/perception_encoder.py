@@ -14,7 +14,7 @@ from vitreous.checkpoints.formats.timm import read_timm
 from vitreous.checkpoints.formats.timm_facts import timm_facts
 from vitreous.checkpoints.formats.timm_registry import description_of
 from vitreous.checkpoints.source import Source
-from vitreous.checkpoints.tensors import Entry, Tensors
+from vitreous.checkpoints.tensors import Entry
 from vitreous.errors import InputError
 
 TOWER = "visual."
@@ -75,7 +75,7 @@ def read_perception_encoder(source: Source) -> Spec:
         return name
 
     tower = source.renamed(rename)
-    entries = dict(tower.tensors.entries)
+    entries = dict(tower.tensors)
     for kind in ("weight", "bias") if pooled else ():
         query, key_value = halves(entries.pop(f"attn_pool.attn.qkv.{kind}"))
         entries |= {f"attn_pool.q.{kind}": query, f"attn_pool.kv.{kind}": key_value}
@@ -89,7 +89,7 @@ def read_perception_encoder(source: Source) -> Spec:
         classes = projection.shape[1]
         entries["head.weight"] = Entry((classes, width), lambda: projection.read().T.contiguous())
         entries["head.bias"] = Entry((classes,), lambda: torch.zeros(classes))
-    found = read_timm(replace(tower, tensors=Tensors(entries), facts=facts))
+    found = read_timm(replace(tower, tensors=entries, facts=facts))
     return found._replace(task=None)
 
 

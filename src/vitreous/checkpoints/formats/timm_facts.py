@@ -150,8 +150,8 @@ def by_training(documents: Documents, source: Source) -> Mapping[str, object]:
 
 def width_of(source: Source) -> int | None:
     """Return the width that the weights show; None where they show none."""
-    names = (name for name in source.tensors if name.endswith("blocks.0.norm1.weight"))
-    return next((source.tensors.shape(name)[0] for name in names if source.tensors.shape(name)), None)
+    norms = (entry for name, entry in source.tensors.items() if name.endswith("blocks.0.norm1.weight"))
+    return next((entry.shape[0] for entry in norms if entry.shape), None)
 
 
 def pooling_of_training(documents: Documents) -> dict[str, object]:

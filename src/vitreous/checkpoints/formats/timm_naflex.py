@@ -16,7 +16,7 @@ from vitreous.checkpoints.facts import whole_number_of
 from vitreous.checkpoints.format import as_pair, kernel_of
 from vitreous.checkpoints.resizing import SQUARE
 from vitreous.checkpoints.source import Source
-from vitreous.checkpoints.tensors import Entry, Tensors
+from vitreous.checkpoints.tensors import Entry
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
 
@@ -69,7 +69,7 @@ def as_vision_transformer(source: Source, known: Mapping[str, object]) -> Source
         raise InputError(f"{source.where}: patchify_channels_last=False of timm is not supported")
     if "embeds.norm.weight" in source.tensors:
         raise InputError(f"{source.where}: embed_norm_layer of timm's NaFlexViT is not supported")
-    entries = dict(source.tensors.entries)
+    entries = dict(source.tensors)
     patch = as_pair(known.get("patch_size"))
     if len(shape := source.shape(PROJECTION)) == 2:
         channels = whole_number_of(known.get("in_chans", 3), f"{source.where}: in_chans")
@@ -89,7 +89,7 @@ def as_vision_transformer(source: Source, known: Mapping[str, object]) -> Source
             new = name.replace("embeds.proj.", "patch_embed.proj.").removeprefix("embeds.")
             renamed[new] = entry
     stated = source.stating({"stored_image_size": (rows * p, columns * q)})
-    return replace(stated, tensors=Tensors(renamed))
+    return replace(stated, tensors=renamed)
 
 
 def used_size(source: Source, config: ViTConfig, described: Sequence[object]) -> tuple[int, int] | None:
@@ -112,13 +112,13 @@ def table_of(source: Source) -> tuple[int, int, Entry]:
     """Return the rows and columns of the grid of positions, and its table (1, N, D)."""
     if "embeds.pos_embed" in source.tensors:
         rows, columns, width = (source.size("embeds.pos_embed", axis, ndim=4) for axis in (1, 2, 3))
-        grid = source.tensors.entries["embeds.pos_embed"]
+        grid = source.tensors["embeds.pos_embed"]
         return rows, columns, Entry((1, rows * columns, width), lambda: grid.read().flatten(1, 2))
     if "embeds.pos_embed_y" not in source.tensors:
         raise InputError(f"{source.where}: a NaFlexViT of timm without learned positions is not supported")
     rows, columns = (source.size(f"embeds.pos_embed_{axis}", 1, ndim=3) for axis in "yx")
     width = source.size("embeds.pos_embed_y", 2, ndim=3)
-    y, x = (source.tensors.entries[f"embeds.pos_embed_{axis}"] for axis in "yx")
+    y, x = (source.tensors[f"embeds.pos_embed_{axis}"] for axis in "yx")
 
     def read() -> Tensor:
         return (y.read().unsqueeze(2) + x.read().unsqueeze(1)).flatten(1, 2)

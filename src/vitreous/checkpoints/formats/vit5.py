@@ -67,7 +67,9 @@ def temperature_of(waves: Tensor, usual: float, where: str) -> float:
 
 def read_vit5(source: Source) -> Spec:
     shapes = shape_fields(source, FAMILY.rows())
-    waves, of_registers = (source.tensors[name.format(0)].float() for name in (PATCH_WAVES, REGISTER_WAVES))
+    waves, of_registers = (
+        source.tensors[name.format(0)].read().float() for name in (PATCH_WAVES, REGISTER_WAVES)
+    )
     fields = {
         **shapes,
         "image_size": image_size_of(source, shapes["patch_size"], source.positions("pos_embed")),

@@ -146,13 +146,13 @@ def gain(ours: str, theirs: str, factor: float) -> Row:
 
 def read_vit_pytorch(source: Source) -> Spec:
     simple = any(f"linear_head.{name}" in source.tensors for name in ("weight", "1.weight"))
-    if source.tensors.keys() & {"linear_head.weight"} and len(source.shape("linear_head.weight")) == 1:
+    if "linear_head.weight" in source.tensors and len(source.shape("linear_head.weight")) == 1:
         raise InputError(
             f"{source.where}: vit-pytorch's SimpleViT with qk-norm ends in a LayerNorm, not in a classifier: "
             "give it one (model.linear_head = nn.Linear(dim, classes)) and train that"
         )
     # pool="mean" of new releases keeps an empty class token in its files
-    empty = "cls_token" in source.tensors and 0 in source.tensors.shape("cls_token")
+    empty = "cls_token" in source.tensors and 0 in source.shape("cls_token")
     source = source.renamed(
         lambda name: None if empty and name == "cls_token" else current_name(name, simple=simple)
     )

@@ -165,7 +165,7 @@ class PublishedDecoder(NamedTuple):
         weights = read_rows(rows, self.source.tensors, where=where, ignored=[table])
         load_weights(decoder, weights, where=where, **options)
         if self.source.shape(table)[-2:] == tuple(decoder.positions.shape):
-            positions = self.source.tensors[table].squeeze(0)
+            positions = self.source.tensors[table].read().squeeze(0)
             decoder.positions = positions.to(decoder.positions, copy=True)
 
 
