@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 
 import vitreous as vt
-from vitreous.checkpoints.formats.timm_registry import registry
+from vitreous.checkpoints.formats.timm_facts import registry
 from vitreous.models.preprocessing import Preprocessing
 
 SIZES = [(120, 80), (81, 240), (333, 500), (640, 427), (500, 375), (1023, 771), (299, 224)]  # (W, H)

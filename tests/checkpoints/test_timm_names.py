@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import vitreous as vt
-from vitreous.checkpoints.formats.timm_registry import registry
+from vitreous.checkpoints.formats.timm_facts import registry
 
 
 def described(model: vt.ViT, folder: Path, **changes: Any) -> Path:

@@ -12,17 +12,15 @@ from typing import NamedTuple
 from torch import Tensor
 
 from vitreous.checkpoints.download import cached
-from vitreous.checkpoints.facts import ADAPTER, CONFIG, Statements
 from vitreous.checkpoints.files import (
     ADAPTER_WEIGHTS,
-    File,
     model_folder,
     read_file,
     read_json,
     read_weights,
 )
 from vitreous.checkpoints.formats.huggingface_families import published_name
-from vitreous.checkpoints.source import Source
+from vitreous.checkpoints.source import ADAPTER, CONFIG, File, Source, Statements
 from vitreous.checkpoints.tensors import Entry, Tensors
 from vitreous.checkpoints.weights import listing
 from vitreous.errors import InputError

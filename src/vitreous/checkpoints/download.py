@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from http.client import HTTPException
 from pathlib import Path
 
-from vitreous.checkpoints.facts import ADAPTER, CARD, DESCRIPTIONS
 from vitreous.checkpoints.installed_encoders import INSTALLED_ENCODERS, encoder_folder, installed_file
+from vitreous.checkpoints.source import ADAPTER, CARD, DESCRIPTIONS
 from vitreous.errors import InputError, cache_folder, is_installed, require_packages
 from vitreous.outside import Bundled, Hub, Local, Place, Url, Web
 from vitreous.whole_files import whole
@@ -55,7 +55,7 @@ def name_on_hub(text: str) -> str | None:
     if text.endswith(SUFFIXES) or re.match(r"(?i)(\w+\+)?(vit|bit|seg)-[\w-]+/", text):
         return None
     if re.fullmatch(r"timm/[\w-]+|\w+_patch\d+\w*", text):
-        from vitreous.checkpoints.formats.timm_registry import tags_of
+        from vitreous.checkpoints.formats.timm_facts import tags_of
 
         architecture = text.removeprefix("timm/")
         tags = tags_of(architecture)

@@ -7,18 +7,14 @@ from __future__ import annotations
 import json
 import re
 import tarfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from torch import Tensor
-
 from vitreous.checkpoints.download import SUFFIXES, hub_hint
-from vitreous.checkpoints.facts import ADAPTER, CONFIG, DESCRIPTIONS, OPEN_CLIP, Documents, Statements
-from vitreous.checkpoints.pickles import StoredModule
-from vitreous.checkpoints.source import Source
+from vitreous.checkpoints.source import ADAPTER, CONFIG, DESCRIPTIONS, OPEN_CLIP_CONFIG, Documents, File
 from vitreous.checkpoints.tensors import LARGEST_HEADER, Tensors, is_npz, read_npz, read_safetensors
-from vitreous.checkpoints.torch_files import Contents, parts_in_memory, read_torch
+from vitreous.checkpoints.torch_files import read_torch
 from vitreous.checkpoints.what_is_this import IN_PYTORCH, OPENVINO, FileEvidence, shard_of, what_is_this
 from vitreous.errors import InputError
 from vitreous.outside import read_regular, read_text
@@ -41,46 +37,6 @@ LAST = "last.ckpt"
 MOST_FOLDERS = 5
 
 
-@dataclass(frozen=True)
-class File:
-    """An opened checkpoint, of a format that is not known yet.
-
-    Attributes:
-        parts: its state dicts, by the keys that lead to each.
-        documents: what is said of it, by the place where that is.
-        stated: what the attributes of a module tell, in the words of our configuration.
-        module: that was stored whole, which is not run.
-        place: where it was found, for `model.origin`, where that is not what the user gave.
-    """
-
-    where: str
-    parts: Mapping[str, Tensors]
-    documents: Documents = field(default_factory=dict)
-    stated: Mapping[str, object] = field(default_factory=dict)
-    module: StoredModule | None = None
-    place: str = ""
-
-    @classmethod
-    def of(cls, where: str, tensors: Mapping[str, Tensor]) -> File:
-        """Return tensors in memory, which are copied when they are read."""
-        return cls(where, {"": parts_in_memory(tensors).get("", {})})
-
-    @property
-    def description(self) -> Statements:
-        """What its config.json says, as it stands there."""
-        return Statements(self.documents.get(CONFIG), self.where)
-
-    @property
-    def tensors(self) -> Tensors:
-        """Those of the most probable state dict."""
-        return self.parts[min(self.parts, key=likelihood)]
-
-    def source(self, key: str | None = None) -> Source:
-        """Return one of its state dicts, the most probable by default."""
-        key = min(self.parts, key=likelihood) if key is None else key
-        return Source(self.where, self.parts[key], inside=f"{key}." if key else "")
-
-
 def model_folder(path: Path) -> Path:
     """Return the `model/` of a run directory, the newest snapshot in a folder of the hub's cache
     (models--org--name); any other path as it is."""
@@ -100,20 +56,16 @@ def read_file(path: Path) -> File:
         raise InputError(f"there is no checkpoint at {path}; {hub_hint(str(path))}")
     if path.is_dir():
         path = first_module(path)
-        weights = weights_of_folder(path)
-        return file_of(str(path), read_weights(weights), documents_in(path))
+        found, beside = read_weights(weights_of_folder(path)), documents_in(path)
+        return replace(found, where=str(path), documents={**found.documents, **beside})
     if part := shard_of(path):
         raise InputError(f"{path} is {part}")
     own = path.name in WEIGHTS + INDICES or is_alone(path)
-    beside = documents_in(path.parent, DESCRIPTIONS if own else (OPEN_CLIP,))
+    beside = documents_in(path.parent, DESCRIPTIONS if own else (OPEN_CLIP_CONFIG,))
     if not own or (path.name not in WEIGHTS and beside.get(CONFIG, {}).get("format") == "vitreous"):
-        beside = {name: said for name, said in beside.items() if name == OPEN_CLIP}
-    return file_of(str(path), read_weights(path), beside)
-
-
-def file_of(where: str, contents: Contents, documents: Documents) -> File:
-    """Return a file of weights, with what is said beside it and in it."""
-    return File(where, contents.parts, {**contents.documents, **documents}, module=contents.module)
+        beside = {name: said for name, said in beside.items() if name == OPEN_CLIP_CONFIG}
+    found = read_weights(path)
+    return replace(found, documents={**found.documents, **beside})
 
 
 def is_alone(path: Path) -> bool:
@@ -188,29 +140,13 @@ def weights_of_folder(folder: Path) -> Path:
     raise InputError(f"{folder} contains {what}: give the path of one file")
 
 
-# Where training code puts the weights among the rest of its state, the likelier first: averages of them, then
-# the model itself, then what is trained beside an average. Of MoCo, ALBEF and BLIP the momentum encoder only
-# gives the keys, and their own code goes on with the other.
-LIKELIER = (
-    re.compile(r"ema|averag|swa|teacher|target", re.IGNORECASE),
-    re.compile(r"^$|state_dict|model|net|module|weights|params|encoder|backbone", re.IGNORECASE),
-)
-
-
-def likelihood(name: str) -> int:
-    """Return the place of a state dict, or of a prefix, in `LIKELIER`; less for a likelier one."""
-    if re.search(r"optim|student|online|discriminator|sched|momentum|encoder_k|_m\b", name, re.IGNORECASE):
-        return len(LIKELIER) + 1
-    return next((i for i, pattern in enumerate(LIKELIER) if pattern.search(name)), len(LIKELIER))
-
-
-def read_weights(path: Path) -> Contents:
-    """Return the state dicts of a file, whose kind its first bytes tell and not its name. Raises InputError:
-    it is not a checkpoint, or one that is not supported."""
+def read_weights(path: Path) -> File:
+    """Return what a file of weights holds, whose kind its first bytes tell and not its name. Raises
+    InputError: it is not a checkpoint, or one that is not supported."""
     if path.exists() and not path.is_file():
         raise InputError(f"cannot read {path}: it is not a regular file")
     if path.name.endswith(".index.json"):
-        return Contents({"": read_shards(path)})
+        return File(str(path), {"": read_shards(path)})
     try:
         with path.open("rb") as file:
             start = file.read(9)
@@ -219,9 +155,9 @@ def read_weights(path: Path) -> Contents:
     if not start:
         raise InputError(f"{path} is empty: its download may have failed, or the disk was full")
     if start[8:9] == b"{" and start[:2] != b"PK":
-        return Contents({"": read_safetensors(path)})
+        return File(str(path), {"": read_safetensors(path)})
     if start[:2] == b"PK" and is_npz(path):
-        return Contents({"": read_npz(path)})
+        return File(str(path), {"": read_npz(path)})
     if start[:2] == b"PK" or start[:1] == b"\x80":
         return read_torch(path)
     if start[4:8] == b"TFL3":

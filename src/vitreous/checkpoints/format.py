@@ -16,9 +16,7 @@ from einops import rearrange
 from pydantic import BaseModel
 from torch import Tensor, nn
 
-from vitreous.checkpoints.facts import Documents, Facts, whole_number_of
-from vitreous.checkpoints.files import File
-from vitreous.checkpoints.source import Source
+from vitreous.checkpoints.source import Documents, Facts, File, Source, whole_number_of
 from vitreous.checkpoints.tensors import Entry
 from vitreous.checkpoints.training_facts import plain_facts
 from vitreous.checkpoints.weights import Row, meta_model

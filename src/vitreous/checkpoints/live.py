@@ -6,7 +6,6 @@ import logging
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from inspect import signature
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,12 +13,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from vitreous.checkpoints.facts import CONFIG, OPEN_CLIP, Documents
-from vitreous.checkpoints.files import File, read_file
+from vitreous.checkpoints.files import read_file
 from vitreous.checkpoints.format import ACTIVATION_NAMES
 from vitreous.checkpoints.formats import formats, timm_naflex
 from vitreous.checkpoints.formats.timm import CROP_MODES
 from vitreous.checkpoints.pickles import StoredModule
+from vitreous.checkpoints.source import CONFIG, OPEN_CLIP_CONFIG, Documents, File
+from vitreous.checkpoints.torch_files import parts_in_memory
 from vitreous.errors import InputError
 from vitreous.layers.embedding import to_patches
 from vitreous.layers.pooling import DistilledHead
@@ -46,17 +46,23 @@ def open_module(module: nn.Module) -> File:
             save(folder)
             saved = read_file(Path(folder))
             tensors = {name: entry.read().clone() for name, entry in saved.tensors.items()}
-        return replace(File.of(name, tensors), documents=saved.documents)
+        return in_memory(name, tensors, saved.documents)
     state = module.state_dict()
     if not state:
         raise InputError(f"{name} has no weights: it is not a Vision Transformer")
     for format in formats().values():
         if format.module_facts and (known := format.module_facts(module)) is not None:
-            return replace(File.of(name, state), stated={**known, "norm_eps": norm_eps(module)})
+            return in_memory(name, state, {}, {**known, "norm_eps": norm_eps(module)})
     if isinstance(getattr(module, "transformer", None), nn.Module) and hasattr(module, "conv1"):
         state = {f"visual.{key}": tensor for key, tensor in state.items()}  # the tower alone
-    documents, stated = facts_of_module(module)
-    return replace(File.of(name, state), documents=documents, stated=stated)
+    return in_memory(name, state, *facts_of_module(module))
+
+
+def in_memory(
+    where: str, state: Mapping[str, Tensor], documents: Documents, stated: Mapping[str, object] | None = None
+) -> File:
+    """Return tensors in memory, which are copied when they are read, with what is known of them."""
+    return File(where, {"": parts_in_memory(state).get("", {})}, documents, stated or {})
 
 
 def facts_of_module(module: Any) -> tuple[Documents, dict[str, object]]:
@@ -69,7 +75,7 @@ def facts_of_module(module: Any) -> tuple[Documents, dict[str, object]]:
         return {CONFIG: timm_config(module, cfg)}, {"norm_eps": norm_eps(module)}
     tower = getattr(module, "visual", module)
     if hasattr(tower, "conv1") and hasattr(tower, "transformer") and hasattr(tower, "class_embedding"):
-        return {OPEN_CLIP: open_clip_config(tower)}, {"norm_eps": norm_eps(tower)}
+        return {OPEN_CLIP_CONFIG: open_clip_config(tower)}, {"norm_eps": norm_eps(tower)}
     size = getattr(module, "image_size", None)
     facts = {
         "heads": next(attributes(module, HEADS), None),

@@ -15,9 +15,7 @@ import torch
 from torch import nn
 
 from vitreous.checkpoints.download import DESCRIBING, SUFFIXES, hub_hint, local_copy
-from vitreous.checkpoints.facts import CARD, CONFIG, OPEN_CLIP, TRAINING, Documents
 from vitreous.checkpoints.files import (
-    File,
     documents_in,
     is_adapter,
     model_folder,
@@ -28,6 +26,7 @@ from vitreous.checkpoints.format import Changes, Spec, as_pair
 from vitreous.checkpoints.installed_encoders import INSTALLED_ENCODERS
 from vitreous.checkpoints.native import open_state
 from vitreous.checkpoints.recognition import recognize
+from vitreous.checkpoints.source import CARD, CONFIG, OPEN_CLIP_CONFIG, TRAINING, Documents, File
 from vitreous.checkpoints.torch_files import documents_of, parts_in_memory
 from vitreous.checkpoints.weights import MOST_NAMES, listing, load_weights, of_model, read_rows, stored
 from vitreous.errors import InputError, is_installed
@@ -250,7 +249,7 @@ def described_like(file: File, like: str | Path) -> File:
         documents: Documents = {CONFIG: imported(DESCRIBED[codebase])(name)}
     else:
         documents = documents_in(local_copy(parse_place(like), DESCRIBING))
-    if not documents.keys() & {CONFIG, OPEN_CLIP}:
+    if not documents.keys() & {CONFIG, OPEN_CLIP_CONFIG}:
         raise InputError(
             f"like={str(like)!r}: give timm:NAME, torchvision:NAME, hf:org/name, or a folder with a "
             "config.json"
@@ -260,7 +259,7 @@ def described_like(file: File, like: str | Path) -> File:
 
 # By the codebase that `like` names: the address of what describes its models by their names.
 DESCRIBED = {
-    "timm": "vitreous.checkpoints.formats.timm_registry:description_of",
+    "timm": "vitreous.checkpoints.formats.timm_facts:description_of",
     "torchvision": "vitreous.checkpoints.formats.torchvision:description_of",
 }
 

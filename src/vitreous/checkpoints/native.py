@@ -9,12 +9,11 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from vitreous.checkpoints.facts import CONFIG
-from vitreous.checkpoints.files import File, model_folder, read_file, read_json
+from vitreous.checkpoints.files import model_folder, read_file, read_json
 from vitreous.checkpoints.format import AFTERWARDS, Format, Spec, check_no_overrides
 from vitreous.checkpoints.native_writing import save_native
 from vitreous.checkpoints.runs import run_folder
-from vitreous.checkpoints.source import Source
+from vitreous.checkpoints.source import CONFIG, File, Source
 from vitreous.checkpoints.weights import same
 from vitreous.errors import InputError
 from vitreous.extensions import imported, kinds

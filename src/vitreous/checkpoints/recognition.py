@@ -9,11 +9,9 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any, NamedTuple
 
-from vitreous.checkpoints.facts import CARD, CONFIG
-from vitreous.checkpoints.files import File, likelihood
 from vitreous.checkpoints.format import OF_THE_FILE, Changes, Format, Spec
 from vitreous.checkpoints.formats import formats, formats_of_addons, formats_of_images
-from vitreous.checkpoints.source import Source
+from vitreous.checkpoints.source import CARD, CONFIG, File, Source, likelihood
 from vitreous.checkpoints.tensors import Entry
 from vitreous.checkpoints.weights import listing, merged_factors
 from vitreous.checkpoints.what_is_this import UNKNOWN_PARTS, FileEvidence, network_of, what_is_this

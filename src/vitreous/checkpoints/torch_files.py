@@ -12,24 +12,22 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from math import prod
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, TypeGuard
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from vitreous.checkpoints.facts import CONFIG, TRAINING, Documents
 from vitreous.checkpoints.pickles import (
     Object,
     ObjectReader,
     StoredArray,
-    StoredModule,
     StoredTensor,
     found_state_dicts,
     kinds_in,
     stored_module,
 )
+from vitreous.checkpoints.source import CONFIG, TRAINING, Documents, File
 from vitreous.checkpoints.tensors import Entry, Tensors, read_block, read_stream, write_safetensors
 from vitreous.checkpoints.what_is_this import FileEvidence, what_is_this
 from vitreous.errors import InputError
@@ -40,20 +38,7 @@ Place = Callable[[StoredTensor], Callable[[], Tensor] | None]  # what reads a te
 Parts = dict[str, Tensors]  # the state dicts of a file, by the keys that lead to each
 
 
-class Contents(NamedTuple):
-    """What a file of weights holds.
-
-    Attributes:
-        documents: what is said beside its state dicts.
-        module: that was stored whole, which is not run.
-    """
-
-    parts: Parts
-    documents: Documents = MappingProxyType({})
-    module: StoredModule | None = None
-
-
-def read_torch(path: Path) -> Contents:
+def read_torch(path: Path) -> File:
     """Return the state dicts in a PyTorch file, by the keys that lead to each, joined by dots, and what its
     training program saved beside them. Raises InputError: it is damaged, or holds none."""
     try:
@@ -64,7 +49,8 @@ def read_torch(path: Path) -> Contents:
             loaded, place = open_archive(path)
         else:
             loaded, place = open_legacy(path)
-        return Contents(parts_of(path, loaded, place), documents_of(loaded), stored_module(loaded))
+        parts = parts_of(path, loaded, place)
+        return File(str(path), parts, documents_of(loaded), module=stored_module(loaded))
     except InputError:
         raise
     except Exception:  # damaged bytes can make this parser fail in any way

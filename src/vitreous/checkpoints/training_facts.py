@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from vitreous.checkpoints.facts import CONFIG, TRAINING, Documents, Facts, NamedSize
 from vitreous.checkpoints.pickles import Object
-from vitreous.checkpoints.source import Source
+from vitreous.checkpoints.source import CONFIG, TRAINING, Documents, Facts, NamedSize, Source
 
 # Names under which an architecture is saved, and a number of heads.
 ARCHITECTURES = ("arch", "model_name", "architecture", "backbone", "model", "name", "encoder")

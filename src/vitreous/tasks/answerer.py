@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from vitreous.checkpoints.download import DESCRIBING, local_copy
-from vitreous.checkpoints.facts import Statements
 from vitreous.checkpoints.files import read_json
 from vitreous.checkpoints.runs import check_finished, read_tree, run_folder
+from vitreous.checkpoints.source import Statements
 from vitreous.errors import InputError
 from vitreous.evaluation.outputs import AveragedViews
 from vitreous.extensions import addons, kinds, tasks

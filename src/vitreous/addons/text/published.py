@@ -17,12 +17,11 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from vitreous.addons.text.config import CaptionerConfig, DecoderConfig, TransformerConfig
-from vitreous.checkpoints.facts import CONFIG, Documents, Facts
 from vitreous.checkpoints.files import read_json
 from vitreous.checkpoints.format import Format, Spec, activation_of, check_no_overrides
 from vitreous.checkpoints.formats.huggingface import read_huggingface
 from vitreous.checkpoints.formats.huggingface_configs import transformers_facts
-from vitreous.checkpoints.source import Source
+from vitreous.checkpoints.source import CONFIG, Documents, Facts, Source
 from vitreous.checkpoints.training_facts import plain_facts
 from vitreous.checkpoints.weights import Row, converted, packed, pairs, same
 from vitreous.errors import InputError

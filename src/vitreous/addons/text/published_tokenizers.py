@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from vitreous.addons.text.config import DecoderConfig
 from vitreous.addons.text.tokenizer import tokenizers_library
 from vitreous.checkpoints.download import local_copy
-from vitreous.checkpoints.facts import whole_number_of
 from vitreous.checkpoints.files import read_json
+from vitreous.checkpoints.source import whole_number_of
 from vitreous.errors import InputError
 from vitreous.outside import parse_place, read_regular
 

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from vitreous.checkpoints.canonicalize import held, with_layer_scale
-from vitreous.checkpoints.facts import number_of
 from vitreous.checkpoints.family import Family
 from vitreous.checkpoints.format import (
     GATED,
@@ -27,7 +26,7 @@ from vitreous.checkpoints.format import (
 )
 from vitreous.checkpoints.formats.huggingface_preprocessing import preprocessing_of
 from vitreous.checkpoints.formats.timm import TIMM_VIT
-from vitreous.checkpoints.source import Source
+from vitreous.checkpoints.source import Source, number_of
 from vitreous.checkpoints.torch_files import write_torch
 from vitreous.checkpoints.weights import Row, with_unused, write_rows
 from vitreous.errors import InputError

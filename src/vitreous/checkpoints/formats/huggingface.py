@@ -11,7 +11,6 @@ from math import isqrt
 
 from torch import Tensor
 
-from vitreous.checkpoints.facts import Statements, whole_number_of
 from vitreous.checkpoints.format import (
     POSITIONED,
     Spec,
@@ -33,7 +32,7 @@ from vitreous.checkpoints.formats.huggingface_preprocessing import (
     task_of,
 )
 from vitreous.checkpoints.formats.relative_bias import bias_fields, bias_rows
-from vitreous.checkpoints.source import Source
+from vitreous.checkpoints.source import Source, Statements, whole_number_of
 from vitreous.checkpoints.weights import (
     Row,
     converted,

@@ -11,9 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import TypedDict
 
-from vitreous.checkpoints.facts import CONFIG, Documents, Facts, Statements
-from vitreous.checkpoints.files import File
-from vitreous.checkpoints.source import Source
+from vitreous.checkpoints.source import CONFIG, Documents, Facts, File, Source, Statements
 from vitreous.checkpoints.training_facts import plain_facts
 from vitreous.errors import InputError
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vitreous.checkpoints.format import as_pair, assumed_preprocessing
-from vitreous.checkpoints.formats.open_clip_facts import CLIP_MEAN, CLIP_STD
+from vitreous.checkpoints.formats.open_clip import CLIP_MEAN, CLIP_STD
 from vitreous.checkpoints.source import Source
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig

@@ -4,10 +4,10 @@ of OpenAI's archives. Its projection, which maps an image among texts, is the he
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from vitreous.checkpoints.canonicalize import held, without_patch_bias
-from vitreous.checkpoints.facts import whole_number_of
 from vitreous.checkpoints.family import Family
 from vitreous.checkpoints.format import (
     PLAIN_VIT,
@@ -19,9 +19,16 @@ from vitreous.checkpoints.format import (
     image_size_of,
     shape_fields,
 )
-from vitreous.checkpoints.formats.open_clip_facts import CLIP_MEAN, CLIP_STD, open_clip_facts
-from vitreous.checkpoints.source import Source
+from vitreous.checkpoints.source import (
+    OPEN_CLIP_CONFIG,
+    Documents,
+    Facts,
+    Source,
+    Statements,
+    whole_number_of,
+)
 from vitreous.checkpoints.torch_files import write_state_dict
+from vitreous.checkpoints.training_facts import plain_facts
 from vitreous.checkpoints.weights import Row, converted, no_head_bias, write_rows
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
@@ -79,6 +86,38 @@ ARGUMENTS = (
 
 
 POOLINGS = {"tok": "class", "avg": "mean"}
+CLIP_MEAN, CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
+# Of open_clip's PreprocessCfg.
+IMAGES = {
+    "size": None,
+    "mean": list(CLIP_MEAN),
+    "std": list(CLIP_STD),
+    "interpolation": "bicubic",
+    "resize_mode": "shortest",
+}
+
+
+def open_clip_facts(documents: Documents, source: Source) -> Facts:
+    """Return what open_clip_config.json says of the tower that sees images, and whether QuickGELU is that of
+    the whole. Raises InputError: it describes no tower."""
+    plain = plain_facts(documents, source)
+    if OPEN_CLIP_CONFIG not in documents:
+        return plain
+    described = documents[OPEN_CLIP_CONFIG]
+    model = described.get("model_cfg", {})
+    if not (isinstance(model, dict) and isinstance(model.get("vision_cfg", {}), dict)):
+        raise InputError(
+            f"{source.where}: {OPEN_CLIP_CONFIG} is not understood: it has no model_cfg with a vision_cfg"
+        )
+    tower = {"quick_gelu": bool(model.get("quick_gelu")), **model.get("vision_cfg", {})}
+    look = Statements(described, source.where).part("preprocess_cfg")
+    stated = {name: look[name] for name in IMAGES if look.get(name) is not None}
+    return replace(
+        plain,
+        name=str(tower.get("timm_model_name") or "clip"),
+        model=Statements(tower, source.where),
+        images=Statements({**IMAGES, **stated}, source.where),
+    )
 
 
 def open_clip_rows(config: ViTConfig) -> list[Row]:

@@ -6,10 +6,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeGuard
 
-from vitreous.checkpoints.facts import Documents, Facts, Statements
 from vitreous.checkpoints.format import Format, Spec
 from vitreous.checkpoints.formats.timm import read_timm
-from vitreous.checkpoints.source import Source
+from vitreous.checkpoints.source import Documents, Facts, Source, Statements
 from vitreous.checkpoints.training_facts import plain_facts, training_statements
 from vitreous.checkpoints.weights import pairs
 from vitreous.models.config import ViTConfig

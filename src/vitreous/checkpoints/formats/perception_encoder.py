@@ -8,12 +8,10 @@ from dataclasses import replace
 
 import torch
 
-from vitreous.checkpoints.facts import CONFIG
 from vitreous.checkpoints.format import Format, Spec
 from vitreous.checkpoints.formats.timm import read_timm
-from vitreous.checkpoints.formats.timm_facts import timm_facts
-from vitreous.checkpoints.formats.timm_registry import description_of
-from vitreous.checkpoints.source import Source
+from vitreous.checkpoints.formats.timm_facts import description_of, timm_facts
+from vitreous.checkpoints.source import CONFIG, Source
 from vitreous.checkpoints.tensors import Entry
 from vitreous.errors import InputError
 

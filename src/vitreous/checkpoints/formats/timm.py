@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any
 
-from vitreous.checkpoints.facts import Statements
 from vitreous.checkpoints.family import Family
 from vitreous.checkpoints.format import (
     GATED,
@@ -45,7 +44,7 @@ from vitreous.checkpoints.formats.timm_variants import (
     rotary_fields,
     under_timm_names,
 )
-from vitreous.checkpoints.source import Source
+from vitreous.checkpoints.source import Source, Statements
 from vitreous.checkpoints.weights import Row, pairs, same
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig

@@ -1,24 +1,28 @@
 """What is said of a model of timm, as timm takes it: the defaults of the architecture, under what config.json
-says of its arguments and its images; or what open_clip, transformers or a training program says instead."""
+says of its arguments and its images; or what open_clip, transformers or a training program says instead. The
+defaults are in a table of timm's registry that comes with the package."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import TypedDict
 
-from vitreous.checkpoints.facts import (
+from vitreous.checkpoints.formats.open_clip import open_clip_facts
+from vitreous.checkpoints.source import (
     CONFIG,
-    OPEN_CLIP,
+    OPEN_CLIP_CONFIG,
     Documents,
     Facts,
+    File,
+    Source,
     Statements,
 )
-from vitreous.checkpoints.files import File
-from vitreous.checkpoints.formats.open_clip_facts import open_clip_facts
-from vitreous.checkpoints.formats.timm_registry import known_architecture, registry, tags_of
-from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.training_facts import plain_facts, training_statements
-from vitreous.errors import InputError
+from vitreous.errors import InputError, nearest
 from vitreous.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD
 
 # Of timm's PretrainedCfg, for what a description of images leaves out.
@@ -34,6 +38,68 @@ RESIZE_MODES = {"shortest": "center", "squash": "squash", "longest": "border"}  
 UNSHOWN = ("num_heads", "act_layer", "no_embed_class", "pool_include_prefix", "embed_dim")
 OF_A_FLAG = {True: "avg", False: "token"}  # MAE's global_pool
 POOLINGS = {"avg": "mean", "token": "class", "max": "max", "avgmax": "mean+max"}  # timm's: ours
+
+
+class TimmRegistry(TypedDict):
+    """The table.
+
+    Attributes:
+        timm: the release that it is of.
+        read: of each architecture what no weight shows.
+        refused: by a part that is not supported, the architectures that have it.
+        preprocessing: of tags.
+    """
+
+    timm: str
+    read: dict[str, dict[str, object]]
+    refused: dict[str, list[str]]
+    preprocessing: list[dict[str, object]]
+
+
+@cache
+def registry() -> TimmRegistry:
+    """Return what timm's registry says of its Vision Transformers."""
+    table: TimmRegistry = json.loads(Path(__file__).with_name("timm_architectures.json").read_bytes())
+    return table
+
+
+def known_architecture(config: Mapping[str, object], where: str) -> str:
+    """Return the architecture that a config.json names, without its tag; empty where it names none. Raises
+    InputError: one that is not supported, or not a Vision Transformer."""
+    name, table = str(config.get("architecture", "")).split(".")[0], registry()
+    for part, refused in table["refused"].items():
+        if name in refused:
+            raise InputError(f"{where}: {name} of timm has a part that is not supported: {part}")
+    if name and name not in table["read"]:
+        hint = nearest(name, list(table["read"]))
+        like = f": {hint}" if hint.startswith("did you mean") else ""
+        raise InputError(
+            f"{where}: {name} is not among the Vision Transformers of timm {table['timm']} that are known "
+            f"here{like}"
+        )
+    return name
+
+
+def tags_of(architecture: str) -> dict[str, int]:
+    """Return the tags of an architecture, each with the number of its preprocessing in the table; none of one
+    that is not supported."""
+    tags = registry()["read"].get(architecture, {}).get("tags", {})
+    assert isinstance(tags, dict)  # as the table of the package has them
+    return tags
+
+
+def description_of(name: str) -> dict[str, object]:
+    """Return the config.json of a published model of timm, or of an architecture, by its name. Raises
+    InputError: the registry has no such architecture or tag."""
+    _, _, tag = name.partition(".")
+    architecture = known_architecture({"architecture": name}, f"like='timm:{name}'")
+    tags = tags_of(architecture)
+    if tag and tags and tag not in tags:
+        raise InputError(f"like='timm:{name}': {architecture} has no tag {tag!r}: {nearest(tag, list(tags))}")
+    described: dict[str, object] = {"architecture": architecture}
+    if tag in tags:
+        described["pretrained_cfg"] = registry()["preprocessing"][tags[tag]]
+    return described
 
 
 def check_architecture(file: File, known: bool) -> None:
@@ -95,7 +161,7 @@ def description(documents: Documents, source: Source) -> Mapping[str, object]:
     for tower in config.values():  # timm_wrapper of transformers
         if isinstance(tower, Mapping) and isinstance(tower.get("architecture"), str):
             return tower
-    if OPEN_CLIP in documents:
+    if OPEN_CLIP_CONFIG in documents:
         return by_open_clip(documents, source)
     return by_training(documents, source) or config
 

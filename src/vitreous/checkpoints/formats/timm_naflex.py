@@ -12,10 +12,9 @@ from einops import rearrange
 from torch import Tensor
 
 from vitreous.checkpoints.canonicalize import ratio_for
-from vitreous.checkpoints.facts import whole_number_of
 from vitreous.checkpoints.format import as_pair, kernel_of
 from vitreous.checkpoints.resizing import SQUARE
-from vitreous.checkpoints.source import Source
+from vitreous.checkpoints.source import Source, whole_number_of
 from vitreous.checkpoints.tensors import Entry
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig

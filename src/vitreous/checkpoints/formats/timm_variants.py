@@ -12,11 +12,9 @@ import torch
 from torch import Tensor
 
 from vitreous.checkpoints.canonicalize import ratio_for, without_patch_bias
-from vitreous.checkpoints.facts import CONFIG, number_of
 from vitreous.checkpoints.format import PLAIN_VIT, ShapeFields, as_pair, kind_of
-from vitreous.checkpoints.formats.timm_facts import timm_facts
-from vitreous.checkpoints.formats.timm_registry import description_of
-from vitreous.checkpoints.source import Source
+from vitreous.checkpoints.formats.timm_facts import description_of, timm_facts
+from vitreous.checkpoints.source import CONFIG, Source, number_of
 from vitreous.checkpoints.weights import Row, pairs
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig

@@ -10,8 +10,7 @@ from vitreous.checkpoints.canonicalize import held, ratio_for, without_key_bias,
 from vitreous.checkpoints.format import PLAIN_VIT, Format, Limits
 from vitreous.checkpoints.formats import timm_naflex
 from vitreous.checkpoints.formats.timm import BEIT_VIT, CROP_MODES, POOLS, TIMM_VIT, read_timm, timm_rows
-from vitreous.checkpoints.formats.timm_facts import check_architecture, timm_facts
-from vitreous.checkpoints.formats.timm_registry import registry
+from vitreous.checkpoints.formats.timm_facts import check_architecture, registry, timm_facts
 from vitreous.checkpoints.formats.timm_variants import EVA_LIMITS, SHARED_ARGUMENTS, eva_form, needs_eva
 from vitreous.checkpoints.native_writing import write_json
 from vitreous.checkpoints.torch_files import write_state_dict

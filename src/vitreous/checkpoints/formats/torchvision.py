@@ -7,11 +7,10 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from vitreous.checkpoints.facts import CONFIG, Documents, Facts, Statements
 from vitreous.checkpoints.family import Family
 from vitreous.checkpoints.format import PLAIN_VIT, Format, Spec, reading_as
 from vitreous.checkpoints.formats.state_dicts import state_dict_config
-from vitreous.checkpoints.source import Source
+from vitreous.checkpoints.source import CONFIG, Documents, Facts, Source, Statements
 from vitreous.checkpoints.torch_files import write_torch
 from vitreous.checkpoints.training_facts import plain_facts
 from vitreous.errors import InputError, nearest

@@ -10,14 +10,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vitreous.checkpoints.canonicalize import held
-from vitreous.checkpoints.facts import CONFIG
-from vitreous.checkpoints.files import File
 from vitreous.checkpoints.format import PLAIN_VIT
 from vitreous.checkpoints.formats.huggingface import huggingface_rows
 from vitreous.checkpoints.formats.huggingface_families import VIT
 from vitreous.checkpoints.formats.huggingface_writing import common
 from vitreous.checkpoints.formats.timm import TIMM_VIT, timm_rows
-from vitreous.checkpoints.source import Source
+from vitreous.checkpoints.source import CONFIG, File, Source
 from vitreous.checkpoints.weights import (
     Row,
     converted,
