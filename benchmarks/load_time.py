@@ -82,7 +82,7 @@ def imports() -> None:
     import transformers
 
     import vitreous as vt
-    from vitreous.checkpoints.formats import formats
+    from vitreous.checkpoints.format import formats
 
     formats()
     _ = transformers.ViTForImageClassification, vt.load

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 
 import vitreous as vt
-from vitreous.checkpoints.formats import formats
+from vitreous.checkpoints.format import formats
 from vitreous.tasks.pretraining.rules import MAEConfig
 
 HERE = Path(__file__).parent

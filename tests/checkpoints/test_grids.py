@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import vitreous as vt
-from vitreous.checkpoints.formats import formats
+from vitreous.checkpoints.format import formats
 
 WIDE = {"image_size": (72, 128), "patch_size": 8}  # 9 x 16 = 144 = 12 x 12 patches
 FORMATS = {

@@ -20,7 +20,7 @@ import torch
 import vitreous as vt
 from vitreous.checkpoints import loading
 from vitreous.checkpoints.files import read_file
-from vitreous.checkpoints.formats import formats
+from vitreous.checkpoints.format import formats
 from vitreous.checkpoints.recognition import recognize
 from vitreous.checkpoints.resizing import resize
 

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 import vitreous as vt
 from lite0 import drawn_weights
-from vitreous.checkpoints.formats import formats
+from vitreous.checkpoints.format import formats
 from vitreous.checkpoints.saving import answers_for
 from vitreous.extensions import FORMATS
 

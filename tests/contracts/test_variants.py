@@ -16,7 +16,7 @@ import torch
 
 import vitreous as vt
 from vitreous.addons.learn_page.page import reason_against, write_learn_page
-from vitreous.checkpoints.formats import formats
+from vitreous.checkpoints.format import formats
 from vitreous.deployment.programs import open_image_model
 from vitreous.inspection.drawing import drawings_of
 from vitreous.inspection.model_figures import model_exhibits, model_summary

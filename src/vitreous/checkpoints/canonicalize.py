@@ -1,15 +1,15 @@
-"""What weights can absorb: a model's configuration and weights in the plainest form that computes the same
-(canonical), for formats that know fewer variants; and the model without what the user agrees to drop."""
+"""What a format can hold (`Limits`), and what weights can absorb: a model's configuration and weights in the
+plainest form that computes the same (canonical), for formats that know fewer variants; and the model without
+what the user agrees to drop."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import torch
 from einops import rearrange
 from torch import Tensor
 
-from vitreous.checkpoints.format import Limits
 from vitreous.checkpoints.weights import attributes_of, load_weights, meta_model, stored
 from vitreous.errors import InputError, Param
 from vitreous.models.bit import BiTConfig
@@ -17,6 +17,33 @@ from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import Config
 from vitreous.models.model import Model
 from vitreous.models.vit import ViT
+
+# Of each field of the configuration, what a format can hold; None for anything. A dot goes into the stem or
+# the positions. The first value is what the field becomes when it is dropped. Fields not named are free.
+Limits = Mapping[str, Collection[object] | None]
+
+# What most codebases' only ViT is; a format says where it differs.
+PLAIN_VIT: dict[str, Collection[object] | None] = {
+    "mlp": ("gelu",),
+    "norm_eps": (1e-6,),
+    "norm": ("pre",),
+    "norm_kind": ("layer",),
+    "position.where": ("stem",),
+    "position.kind": ("learned",),
+    "position.shared": (False,),
+    "stem.kind": ("patch",),
+    "class_token": (True,),
+    "registers": (0,),
+    "pooling.kind": ("class",),
+    "final_norm": ("tokens",),
+    "extra_norms": ((),),
+    "qk_norm": ("none",),
+    "edge": ("refuse",),
+    **dict.fromkeys(("stem.norm_before", "stem.norm_after", "position.rotary.class_angles"), (False,)),
+    **dict.fromkeys(("position.rotary", "head_dim", "representation_size"), (None,)),
+    "position.rotary.register_temperature": (None,),
+    **dict.fromkeys(("pooling.heads", "pooling.mlp_dim"), (None,)),
+}
 
 
 def canonical(model: ViT, *, keep: Collection[str]) -> tuple[ViTConfig, dict[str, Tensor]]:

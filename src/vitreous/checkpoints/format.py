@@ -1,12 +1,13 @@
-"""How a codebase stores its models (`Format`), what is read of an opened checkpoint before any weight
-(`Spec`), and the questions that several formats must ask."""
+"""How a codebase stores its models (`Format`) and what it calls their parts (`Family`), what is read of an
+opened checkpoint before any weight (`Spec`), and the questions that several formats must ask."""
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from math import isqrt, prod
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict, TypeVar
@@ -16,11 +17,23 @@ from einops import rearrange
 from pydantic import BaseModel
 from torch import Tensor, nn
 
+from vitreous.checkpoints.canonicalize import PLAIN_VIT, Limits, held
 from vitreous.checkpoints.source import Documents, Facts, File, Source, whole_number_of
 from vitreous.checkpoints.tensors import Entry
 from vitreous.checkpoints.training_facts import plain_facts
-from vitreous.checkpoints.weights import Row, meta_model
+from vitreous.checkpoints.weights import (
+    Row,
+    linear_stem,
+    meta_model,
+    packed,
+    pairs,
+    same,
+    stacked,
+    without_bias,
+    write_rows,
+)
 from vitreous.errors import InputError, Param, nearest
+from vitreous.extensions import FORMATS, contributed, imported
 from vitreous.layers.block import GATES
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config import Origin, ViTConfig
@@ -35,33 +48,6 @@ AConfig = TypeVar("AConfig", bound=Config)
 AFTERWARDS = ("image_size", "stored_image_size", "patch_size", "num_classes", "scale_after_softmax")
 # Of these, what is not a field of the configuration.
 OF_THE_FILE = ("stored_image_size", "scale_after_softmax")
-
-# Of each field of the configuration, what a format can hold; None for anything. A dot goes into the stem or
-# the positions. The first value is what the field becomes when it is dropped. Fields not named are free.
-Limits = Mapping[str, Collection[object] | None]
-
-# What most codebases' only ViT is; a format says where it differs.
-PLAIN_VIT: dict[str, Collection[object] | None] = {
-    "mlp": ("gelu",),
-    "norm_eps": (1e-6,),
-    "norm": ("pre",),
-    "norm_kind": ("layer",),
-    "position.where": ("stem",),
-    "position.kind": ("learned",),
-    "position.shared": (False,),
-    "stem.kind": ("patch",),
-    "class_token": (True,),
-    "registers": (0,),
-    "pooling.kind": ("class",),
-    "final_norm": ("tokens",),
-    "extra_norms": ((),),
-    "qk_norm": ("none",),
-    "edge": ("refuse",),
-    **dict.fromkeys(("stem.norm_before", "stem.norm_after", "position.rotary.class_angles"), (False,)),
-    **dict.fromkeys(("position.rotary", "head_dim", "representation_size"), (None,)),
-    "position.rotary.register_temperature": (None,),
-    **dict.fromkeys(("pooling.heads", "pooling.mlp_dim"), (None,)),
-}
 
 
 class Changes(NamedTuple):
@@ -174,6 +160,24 @@ class Format:
     def unsaid_at(self, path: Path) -> tuple[str, ...]:
         """Return the fields that a reader of what is written at `path` must be given."""
         return self.bare_unsaid if path.suffix in self.bare_suffixes else self.unsaid
+
+
+@cache
+def formats() -> Mapping[str, Format]:
+    """Return every format by its name, in the order of detection."""
+    return {each.name: each for each in (*formats_of_images(), *formats_of_addons())}
+
+
+def formats_of_images() -> Iterator[Format]:
+    """Yield the formats of the core, in the order of detection. Each is imported when it is asked: a model of
+    this package is recognized by the first, and needs no other."""
+    for row in FORMATS.values():
+        yield imported(row.address)
+
+
+def formats_of_addons() -> Sequence[Format]:
+    """Return the formats of add-ons, which are imported here."""
+    return tuple(contributed("formats"))
 
 
 def configured(kind: type[AConfig], source: Source, fields: Mapping[str, object]) -> AConfig:
@@ -491,6 +495,98 @@ def tokens_and_positions(
     if learned:
         ours, theirs = [*ours, "position.table"], [*theirs, position]
     return Row(tuple(ours), tuple(theirs), read, write)
+
+
+class Family(NamedTuple):
+    """What a codebase calls the parts of a ViT that is laid out as ours: names, and from them the one table
+    that reads and writes.
+
+    Attributes:
+        names: of the parts outside of the layers, by ours.
+        layer: how the names of a layer begin, with braces for its number.
+        layer_names: of the parts in it.
+        attention: how the names of q, k and v begin, or of all in one; empty where they lie otherwise.
+        biases: of these, where they are not called as the weights are; None for one that is zero and not
+            stored.
+        gates: SwiGLU's first matrix; two where gate and expansion are apart.
+        after_gates: the last matrix of a gated MLP, where it is not that of other MLPs.
+        scales: of LayerScale on the two branches.
+        plain: whether the attention's projection and the MLP have biases, as all but AIMv2 have.
+        tokens: before the patches, by ours; those `positioned` have a row among the positions; None for all.
+        token_axes, table_axes: of the tokens and of the table of positions, as in `tokens_and_positions`.
+        eps, activation: where there is no config.json.
+        limits: what a model can be to be written as one of it.
+        keep: parts that it knows, as in `canonical`.
+        square: whether its own code knows only square images.
+    """
+
+    names: Mapping[str, str]
+    layer: str
+    layer_names: Mapping[str, str]
+    attention: tuple[str, ...]
+    biases: tuple[str | None, ...] | None = None
+    gates: tuple[str, ...] = ()
+    after_gates: str = ""
+    scales: tuple[str, ...] = ()
+    plain: bool = True
+    tokens: Mapping[str, str] = {"class_token": "cls_token"}
+    positions: str = "pos_embed"
+    positioned: Collection[str] | None = None
+    token_axes: int = 3
+    table_axes: int = 3
+    eps: float = 1e-6
+    activation: str = "gelu"
+    limits: Limits = PLAIN_VIT
+    keep: tuple[str, ...] = ("qkv_bias",)
+    square: bool = False
+
+    def rows(self, *, gated: bool = False) -> list[Row]:
+        """Return the table but for tokens and positions.
+
+        Args:
+            gated: whether the MLP is, where its matrices have other names then.
+        """
+        ours, theirs, names = "blocks.{}.", self.layer, dict(self.layer_names)
+        if gated and self.after_gates:
+            names["mlp.contract"] = self.after_gates
+        gates = [theirs + each for each in self.gates if gated or not self.after_gates]
+        biases = self.biases or [f"{each}bias" for each in self.attention]
+        rows: list[Row] = []
+        if not self.plain:
+            rows.append(without_bias(f"{ours}mlp.gate_expand", gates))
+            for last in ("attention.out", "mlp.contract"):
+                rows.append(without_bias(ours + last, [theirs + names.pop(last)]))
+        elif gates:
+            rows += packed(f"{ours}mlp.gate_expand", gates)
+        for branch, scale in zip(("attention", "mlp"), self.scales, strict=False):
+            rows.append(same(f"{ours}{branch}_branch.scale.gamma", theirs + scale))
+        if self.attention:
+            weights = [f"{theirs}{each}weight" for each in self.attention]
+            rows.append(stacked(f"{ours}attention.qkv.weight", weights))
+            rows.append(stacked(f"{ours}attention.qkv.bias", [each and theirs + each for each in biases]))
+        return [*pairs(self.names), *pairs(names, ours, theirs), *rows]
+
+    def table(self, config: ViTConfig) -> list[Row]:
+        """Return the whole table of a model."""
+        positioned = self.tokens if self.positioned is None else self.positioned
+        tokens = tokens_and_positions(
+            config,
+            self.tokens,
+            self.positions,
+            axes=self.token_axes,
+            table_axes=self.table_axes,
+            positioned=positioned,
+        )
+        rows = self.rows(gated=config.gated_mlp)
+        if config.stem.kind == "patch" and config.stem.form == "linear":
+            patches = f"{self.names['stem.projection']}.weight"
+            rows = [linear_stem(patches, config.patch_size) if patches in row.theirs else row for row in rows]
+        return [tokens, *rows]
+
+    def write(self, model: Model, format: str, *, headless: bool = True) -> dict[str, Tensor]:
+        """Return a model's weights under these names. Raises InputError: the family cannot hold it."""
+        config, weights = held(model, format, self.limits, keep=self.keep, headless=headless)
+        return write_rows(self.table(config), weights)
 
 
 def reading_as(

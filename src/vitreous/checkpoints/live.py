@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from vitreous.checkpoints.files import read_file
-from vitreous.checkpoints.format import ACTIVATION_NAMES
-from vitreous.checkpoints.formats import formats, timm_naflex
+from vitreous.checkpoints.format import ACTIVATION_NAMES, formats
+from vitreous.checkpoints.formats import timm_naflex
 from vitreous.checkpoints.formats.timm import CROP_MODES
 from vitreous.checkpoints.pickles import StoredModule
 from vitreous.checkpoints.source import CONFIG, OPEN_CLIP_CONFIG, Documents, File

@@ -9,8 +9,15 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any, NamedTuple
 
-from vitreous.checkpoints.format import OF_THE_FILE, Changes, Format, Spec
-from vitreous.checkpoints.formats import formats, formats_of_addons, formats_of_images
+from vitreous.checkpoints.format import (
+    OF_THE_FILE,
+    Changes,
+    Format,
+    Spec,
+    formats,
+    formats_of_addons,
+    formats_of_images,
+)
 from vitreous.checkpoints.source import CARD, CONFIG, File, Source, likelihood
 from vitreous.checkpoints.tensors import Entry
 from vitreous.checkpoints.weights import listing, merged_factors

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from vitreous import __version__
 from vitreous.checkpoints.canonicalize import without_parts
-from vitreous.checkpoints.formats import formats
+from vitreous.checkpoints.format import formats
 from vitreous.checkpoints.loading import load_image_model
 from vitreous.checkpoints.model_card import check_license, write_card
 from vitreous.checkpoints.native_writing import check_labels

@@ -1,30 +1,8 @@
-"""Every foreign format that is known, and the families of models in them. A new format is a file here and a
-row in `vitreous.extensions.FORMATS`; or one of an add-on, and a row of its `formats`."""
+"""A module for each foreign format, and here the families of models in them. A new format is a file and a row
+in `vitreous.extensions.FORMATS`; or one of an add-on, and a row of its `formats`."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
-
-from vitreous.checkpoints.format import Format
-from vitreous.extensions import FORMATS, addons, contributed, imported
-
-
-@cache
-def formats() -> Mapping[str, Format]:
-    """Return every format by its name, in the order of detection."""
-    return {each.name: each for each in (*formats_of_images(), *formats_of_addons())}
-
-
-def formats_of_images() -> Iterator[Format]:
-    """Yield the formats of the core, in the order of detection. Each is imported when it is asked: a model of
-    this package is recognized by the first, and needs no other."""
-    for row in FORMATS.values():
-        yield imported(row.address)
-
-
-def formats_of_addons() -> Sequence[Format]:
-    """Return the formats of add-ons, which are imported here."""
-    return tuple(contributed("formats"))
-
+from vitreous.checkpoints.format import formats
+from vitreous.extensions import addons
 
 # Of each family the formats that it is read and written in; those of add-ons are only read. The table of the
 # documentation is made of these rows and of what `benchmarks/checkpoint_families.py` measured of each.

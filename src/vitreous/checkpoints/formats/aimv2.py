@@ -9,11 +9,10 @@ from pathlib import Path
 
 import torch
 
-from vitreous.checkpoints.canonicalize import held
-from vitreous.checkpoints.family import Family
+from vitreous.checkpoints.canonicalize import PLAIN_VIT, held
 from vitreous.checkpoints.format import (
     GATED,
-    PLAIN_VIT,
+    Family,
     Format,
     Spec,
     activation_of,

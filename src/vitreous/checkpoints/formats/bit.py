@@ -12,14 +12,8 @@ from typing import NamedTuple, TypedDict
 import torch
 from torch import Tensor
 
-from vitreous.checkpoints.canonicalize import check_limits
-from vitreous.checkpoints.format import (
-    Format,
-    Limits,
-    Spec,
-    configured,
-    reading_as,
-)
+from vitreous.checkpoints.canonicalize import Limits, check_limits
+from vitreous.checkpoints.format import Format, Spec, configured, reading_as
 from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.tensors import write_npz
 from vitreous.checkpoints.weights import Row, converted, same, stored, write_rows

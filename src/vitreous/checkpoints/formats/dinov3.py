@@ -10,12 +10,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from vitreous.checkpoints.canonicalize import held, with_layer_scale
-from vitreous.checkpoints.family import Family
+from vitreous.checkpoints.canonicalize import PLAIN_VIT, held, with_layer_scale
 from vitreous.checkpoints.format import (
     GATED,
-    PLAIN_VIT,
     POSITIONED,
+    Family,
     Format,
     Spec,
     activation_of,

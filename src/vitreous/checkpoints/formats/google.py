@@ -13,12 +13,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from vitreous.checkpoints.canonicalize import check_limits, held
+from vitreous.checkpoints.canonicalize import PLAIN_VIT, Limits, check_limits, held
 from vitreous.checkpoints.format import (
-    PLAIN_VIT,
     POSITIONED,
     Format,
-    Limits,
     Spec,
     asked_image_size,
     configured,

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import re
 
-from vitreous.checkpoints.family import Family
-from vitreous.checkpoints.format import PLAIN_VIT, POSITIONED
+from vitreous.checkpoints.canonicalize import PLAIN_VIT
+from vitreous.checkpoints.format import POSITIONED, Family
 
 EVERY = (
     PLAIN_VIT

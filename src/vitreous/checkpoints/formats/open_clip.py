@@ -7,10 +7,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from vitreous.checkpoints.canonicalize import held, without_patch_bias
-from vitreous.checkpoints.family import Family
+from vitreous.checkpoints.canonicalize import PLAIN_VIT, held, without_patch_bias
 from vitreous.checkpoints.format import (
-    PLAIN_VIT,
+    Family,
     Format,
     Spec,
     as_pair,

@@ -12,11 +12,10 @@ import torch
 from einops import rearrange
 from torch import Tensor
 
-from vitreous.checkpoints.canonicalize import held
-from vitreous.checkpoints.family import Family
+from vitreous.checkpoints.canonicalize import PLAIN_VIT, held
 from vitreous.checkpoints.format import (
-    PLAIN_VIT,
     POSITIONED,
+    Family,
     Format,
     Spec,
     configured,

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any
 
-from vitreous.checkpoints.family import Family
 from vitreous.checkpoints.format import (
     GATED,
+    Family,
     Spec,
     activation_of,
     as_pair,

@@ -11,8 +11,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from vitreous.checkpoints.canonicalize import ratio_for, without_patch_bias
-from vitreous.checkpoints.format import PLAIN_VIT, ShapeFields, as_pair, kind_of
+from vitreous.checkpoints.canonicalize import PLAIN_VIT, ratio_for, without_patch_bias
+from vitreous.checkpoints.format import ShapeFields, as_pair, kind_of
 from vitreous.checkpoints.formats.timm_facts import description_of, timm_facts
 from vitreous.checkpoints.source import CONFIG, Source, number_of
 from vitreous.checkpoints.weights import Row, pairs

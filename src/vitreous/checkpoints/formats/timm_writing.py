@@ -6,8 +6,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vitreous.checkpoints.canonicalize import held, ratio_for, without_key_bias, without_patch_bias
-from vitreous.checkpoints.format import PLAIN_VIT, Format, Limits
+from vitreous.checkpoints.canonicalize import (
+    PLAIN_VIT,
+    Limits,
+    held,
+    ratio_for,
+    without_key_bias,
+    without_patch_bias,
+)
+from vitreous.checkpoints.format import Format
 from vitreous.checkpoints.formats import timm_naflex
 from vitreous.checkpoints.formats.timm import BEIT_VIT, CROP_MODES, POOLS, TIMM_VIT, read_timm, timm_rows
 from vitreous.checkpoints.formats.timm_facts import check_architecture, registry, timm_facts

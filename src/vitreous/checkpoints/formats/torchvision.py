@@ -7,8 +7,8 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from vitreous.checkpoints.family import Family
-from vitreous.checkpoints.format import PLAIN_VIT, Format, Spec, reading_as
+from vitreous.checkpoints.canonicalize import PLAIN_VIT
+from vitreous.checkpoints.format import Family, Format, Spec, reading_as
 from vitreous.checkpoints.formats.state_dicts import state_dict_config
 from vitreous.checkpoints.source import CONFIG, Documents, Facts, Source, Statements
 from vitreous.checkpoints.torch_files import write_torch

@@ -9,16 +9,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from vitreous.checkpoints.canonicalize import held
-from vitreous.checkpoints.format import (
-    PLAIN_VIT,
-    Format,
-    Spec,
-    configured,
-    image_size_of,
-    reading_as,
-    shape_fields,
-)
+from vitreous.checkpoints.canonicalize import PLAIN_VIT, held
+from vitreous.checkpoints.format import Format, Spec, configured, image_size_of, reading_as, shape_fields
 from vitreous.checkpoints.formats.timm import TIMM_VIT
 from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.torch_files import write_torch

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import torch
 
-from vitreous.checkpoints.canonicalize import held
+from vitreous.checkpoints.canonicalize import PLAIN_VIT, held
 from vitreous.checkpoints.format import (
-    PLAIN_VIT,
     POSITIONED,
     Format,
     Spec,

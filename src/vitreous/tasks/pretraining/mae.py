@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vitreous.checkpoints.canonicalize import without_parts
-from vitreous.checkpoints.formats import formats
+from vitreous.checkpoints.format import formats
 from vitreous.checkpoints.formats.huggingface_preprocessing import preprocessor_config
 from vitreous.checkpoints.loading import Checkpoint, load_image_model, open_checkpoint
 from vitreous.checkpoints.model_card import check_license, write_card

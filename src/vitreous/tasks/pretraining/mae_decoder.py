@@ -9,8 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vitreous.checkpoints.canonicalize import held
-from vitreous.checkpoints.format import PLAIN_VIT
+from vitreous.checkpoints.canonicalize import PLAIN_VIT, held
 from vitreous.checkpoints.formats.huggingface import huggingface_rows
 from vitreous.checkpoints.formats.huggingface_families import VIT
 from vitreous.checkpoints.formats.huggingface_writing import common
