@@ -1,18 +1,24 @@
-"""timm: VisionTransformer, DeiT (distilled), hybrids, Beit and Eva, as a folder (model.safetensors and
-config.json) or a plain state dict; and its names of encoder layers, which other codebases share. Norms are on
-the tokens (`norm`) or after the pooling (`fc_norm`); registers and the class token have position rows unless
+"""timm: VisionTransformer, DeiT (distilled), Beit, hybrids (a ResNetV2 before the patches) and Eva (EVA, EVA-02,
+Perception Encoder, DINOv3, the ViTs with rotary positions), as a folder (model.safetensors and config.json) or
+a plain state dict; and its names of encoder layers, which other codebases share. Norms are on the tokens
+(`norm`) or after the pooling (`fc_norm`); registers and the class token have position rows unless
 `no_embed_class`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import prod
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from vitreous.checkpoints.format import (
     GATED,
     Family,
+    ShapeFields,
     Spec,
     activation_of,
     as_pair,
@@ -21,6 +27,7 @@ from vitreous.checkpoints.format import (
     configured,
     grid_of,
     image_size_of,
+    kind_of,
     shape_fields,
 )
 from vitreous.checkpoints.formats import timm_naflex
@@ -32,19 +39,8 @@ from vitreous.checkpoints.formats.relative_bias import (
     bias_fields,
     bias_rows,
 )
-from vitreous.checkpoints.formats.timm_variants import (
-    EVA_ARGUMENTS,
-    RESNET_ROOTS,
-    VISION_TRANSFORMER_ARGUMENTS,
-    assume,
-    check_not_eva,
-    frequencies_row,
-    hybrid_rows,
-    resnet_stem,
-    rotary_fields,
-    under_timm_names,
-)
-from vitreous.checkpoints.source import Source, Statements
+from vitreous.checkpoints.formats.timm_facts import description_of, timm_facts
+from vitreous.checkpoints.source import CONFIG, Source, Statements, number_of
 from vitreous.checkpoints.weights import Row, pairs, same
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
@@ -137,6 +133,37 @@ MLPS = Branches(
     stacked=1,
     scale="ls.gamma",
 )
+# Arguments of VisionTransformer that the weights show, that `timm_facts` has, or that change nothing in use.
+VISION_TRANSFORMER_ARGUMENTS = (
+    *("img_size", "patch_size", "in_chans", "num_classes", "global_pool", "embed_dim", "depth", "num_heads"),
+    *("mlp_ratio", "qkv_bias", "qk_norm", "proj_bias", "init_values", "class_token", "no_embed_class"),
+    *("reg_tokens", "pre_norm", "final_norm", "fc_norm", "pool_include_prefix", "act_layer", "weight_init"),
+    *("drop_rate", "pos_drop_rate", "patch_drop_rate", "proj_drop_rate", "attn_drop_rate", "drop_path_rate"),
+    *("dynamic_img_size", "strict_img_size", "fix_init", "use_post_norm"),
+)
+# Eva's arguments beside those that it shares with VisionTransformer.
+EVA_ARGUMENTS = (
+    *("use_rot_pos_emb", "use_abs_pos_emb", "rope_type", "rope_temperature", "rope_grid_offset"),
+    *("rope_grid_indexing", "rope_rotate_half", "rope_shift_coords", "rope_jitter_coords"),
+    *("rope_rescale_coords", "ref_feat_shape", "attn_type", "qkv_fused", "swiglu_mlp", "swiglu_align_to"),
+    *("scale_mlp", "scale_attn_inner", "num_reg_tokens", "use_post_norm", "use_pre_transformer_norm"),
+    *("use_post_transformer_norm", "use_fc_norm", "attn_pool_num_heads", "attn_pool_mlp_ratio"),
+    *("dynamic_img_pad", "head_init_scale"),
+)
+# What Eva's rotary arguments are where neither config.json nor the architecture says.
+DEFAULTS = {"rope_type": "cat", "rope_temperature": 10000.0, "rope_grid_indexing": "ij"}
+# What EVA-02's own code calls what timm calls otherwise.
+EVA_NAMES = {
+    ".attn.inner_attn_ln.": ".attn.norm.",
+    ".mlp.ffn_ln.": ".mlp.norm.",
+    ".mlp.w12.": ".mlp.fc1.",
+    ".mlp.w1.": ".mlp.fc1_g.",
+    ".mlp.w2.": ".mlp.fc1_x.",
+    ".mlp.w3.": ".mlp.fc2.",
+}
+APART_BIASES = {".attn.q_bias": ".attn.q_proj.bias", ".attn.v_bias": ".attn.v_proj.bias"}
+# The architectures of the image towers of EVA-02-CLIP, by width.
+EVA_CLIP = {768: "eva02_base_patch16_clip_224.merged2b", 1024: "eva02_large_patch14_clip_224.merged2b"}
 CROP_MODES = {"center": "crop", "squash": "squash", "border": "fit"}  # theirs: ours
 
 
@@ -182,6 +209,24 @@ def read_timm(source: Source, family: str = "timm's ViT", **images: Any) -> Spec
         patch_interpolation=patches,
         used_size=size,
     )
+
+
+def under_timm_names(source: Source) -> Source:
+    """Put a checkpoint of EVA-02's own code under timm's names, without the angles that it stores. The rotary
+    positions of EVA-02-CLIP, which no weight shows, are those of timm's architecture of the same width."""
+    names = EVA_NAMES | (APART_BIASES if "blocks.0.attn.q_proj.weight" in source.tensors else {})
+
+    def rename(name: str) -> str | None:
+        for theirs, ours in names.items():
+            name = name.replace(theirs, ours)
+        return None if "rope.freqs_" in name else name
+
+    named = source.renamed(rename)
+    width = source.size("patch_embed.proj.weight", 0, ndim=4)
+    if source.facts.name or width not in EVA_CLIP or not source.inside.endswith("visual."):
+        return named
+    source.assumed.append(f"rotary positions and heads of timm's {EVA_CLIP[width]}")
+    return replace(named, facts=timm_facts({CONFIG: description_of(EVA_CLIP[width])}, named))
 
 
 def checked_arguments(source: Source, *, naflex: bool) -> Statements:
@@ -306,6 +351,66 @@ def sizes_of(source: Source, known: Mapping[str, object]) -> list[object]:
     return [known.get("img_size"), *source.facts.image_sizes, size, known.get("default_size")]
 
 
+def rotary_fields(source: Source, known: Mapping[str, object]) -> dict[str, object]:
+    """Return the rotary positions that Eva's arguments describe. Raises InputError: an unknown kind."""
+    kind, temperature, indexing = (known.get(name, default) for name, default in DEFAULTS.items())
+    offset = number_of(known.get("rope_grid_offset") or 0, f"{source.where}: rope_grid_offset")
+    if kind not in ("cat", "dinov3", "mixed") or indexing not in ("ij", "xy"):
+        raise InputError(f"{source.where}: rope_type={kind!r} of timm is not supported")
+    fields: dict[str, object] = {
+        "temperature": number_of(temperature, f"{source.where}: rope_temperature"),
+        "pairs": "halves" if known.get("rope_rotate_half") else "interleaved",
+        "axes": "yx" if indexing == "ij" else "xy",
+    }
+    if kind == "dinov3" and offset:
+        raise InputError(
+            f"{source.where}: rope_grid_offset={offset} with rope_type='dinov3' is not supported"
+        )
+    if kind == "dinov3":
+        return fields | {"coordinates": "centered"}
+    if kind == "mixed":
+        return fields | {"kind": "mixed"}
+    reference = as_pair(known.get("ref_feat_shape"))
+    return fields | {"offset": offset, "reference": reference}
+
+
+def check_not_eva(source: Source, *, named: bool) -> None:
+    """Refuse a state dict alone that is of an Eva, or of a Perception Encoder.
+
+    Args:
+        named: whether its encoder layers have names that VisionTransformer's have not.
+
+    Raises:
+        InputError: such a model has rotary positions, which no weight shows.
+    """
+    tensors = source.tensors
+    inner = any(f"blocks.0.{each}.norm.weight" in tensors for each in ("attn", "mlp"))
+    ended = "norm.weight" in tensors or "fc_norm.weight" in tensors
+    encoder = "norm_pre.weight" in tensors and (not ended or "attn_pool.latent" in tensors)
+    if named or inner or encoder or "pos_embed" not in tensors:
+        raise InputError(
+            f"{source.where}: a state dict of timm's Eva does not store its rotary positions: pass "
+            "like='timm:NAME' with the architecture's name (such as timm:deit3_base_patch16_224)"
+        )
+
+
+def assume(source: Source, shapes: ShapeFields, fields: Mapping[str, object]) -> None:
+    """Note what a state dict alone leaves open. Raises InputError: the activation of a CLIP, of which there
+    are two kinds.
+
+    Args:
+        shapes: what the weights show; `fields`: all that is read.
+    """
+    if "tokens" in shapes["extra_norms"] and fields["mlp"] != "swiglu" and "mlp" not in source.specified:
+        raise InputError(
+            f"{source.where}: a state dict of a CLIP does not store its activation: pass mlp='gelu' or "
+            "mlp='quick_gelu', or like='timm:NAME' with the architecture's name"
+        )
+    open_questions = [name for name in ("mlp", "norm_eps", "pooling") if name not in source.specified]
+    if guessed := ", ".join(f"{name}={kind_of(fields[name])}" for name in open_questions):
+        source.assumed.append(f"{guessed} (or pass like='timm:NAME' with the architecture's name)")
+
+
 def timm_pooling(source: Source, known: Mapping[str, object], *, distilled: bool) -> str:
     """Return the pooling: as config.json says, or as the weights suggest."""
     attention, class_token = "attn_pool.latent" in source.tensors, "cls_token" in source.tensors
@@ -391,3 +496,52 @@ def timm_rows(config: ViTConfig, *, embedded: bool = True, family: Family = TIMM
             *pairs(ATTENTION_POOL, attention_pool, "attn_pool."),
         ]
     return rows
+
+
+def frequencies_row(depth: int) -> Row:
+    """Return the learned frequencies of all layers, which timm keeps in one tensor (2, L, K, D_h / 2)."""
+
+    def write(*layers: Tensor) -> tuple[Tensor, ...]:
+        return (torch.stack(layers, dim=1),)
+
+    ours = tuple(f"blocks.{layer}.attention.position.frequencies" for layer in range(depth))
+    return Row(ours, ("rope.freqs",), lambda t: tuple(t.unbind(1)), write)
+
+
+# The ResNetV2 of a hybrid.
+RESNET_NAMES = {name: name for name in ("conv1", "conv2", "conv3", "norm1", "norm2", "norm3")} | {
+    "shortcut.0": "downsample.conv",
+    "shortcut.1": "downsample.norm",
+}
+# Its root; a ResNet that is its root alone has no `stem` in the name.
+RESNET_ROOTS = ("patch_embed.backbone.stem", "patch_embed.backbone")
+
+
+def resnet_root(layers: tuple[int, ...]) -> str:
+    return RESNET_ROOTS[0] if layers else RESNET_ROOTS[1]
+
+
+def hybrid_rows(layers: tuple[int, ...]) -> list[Row]:
+    """Return the table of a ResNet with so many units in each stage."""
+    root, units = resnet_root(layers), "patch_embed.backbone.stages.{}.blocks.{}."
+    return [
+        *pairs({"root": f"{root}.conv", "root_norm": f"{root}.norm"}, "stem.backbone."),
+        *pairs(RESNET_NAMES, "stem.backbone.stages.{}.{}.", units),
+    ]
+
+
+def resnet_stem(source: Source) -> tuple[Mapping[str, object], int, int]:
+    """Return the ResNetV2 of a hybrid, the channels of its images, and its stride in pixels."""
+    stages = "patch_embed.backbone.stages.{}.blocks.{}.conv3.weight"
+    layers = source.units(stages, first=0)
+    root, channels = (source.size(f"{resnet_root(layers)}.conv.weight", axis, ndim=4) for axis in (0, 1))
+    stem = {
+        "kind": "resnet",
+        "layers": layers,
+        "widths": tuple(source.size(stages.format(i, 0), 0, ndim=4) for i in range(len(layers))),
+        "width_factor": root / 64,
+        "standardization": "variance",
+        "standardization_eps": 1e-8,
+        "norm_eps": 1e-5,
+    }
+    return stem, channels, 4 * 2 ** max(len(layers) - 1, 0)

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from torch import Tensor
+
 from vitreous.checkpoints.canonicalize import (
     PLAIN_VIT,
     Limits,
@@ -18,13 +20,17 @@ from vitreous.checkpoints.format import Format
 from vitreous.checkpoints.formats import timm_naflex
 from vitreous.checkpoints.formats.timm import BEIT_VIT, CROP_MODES, POOLS, TIMM_VIT, read_timm, timm_rows
 from vitreous.checkpoints.formats.timm_facts import check_architecture, registry, timm_facts
-from vitreous.checkpoints.formats.timm_variants import EVA_LIMITS, SHARED_ARGUMENTS, eva_form, needs_eva
 from vitreous.checkpoints.native_writing import write_json
 from vitreous.checkpoints.torch_files import write_state_dict
 from vitreous.checkpoints.weights import write_rows
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
-from vitreous.models.config_parts import ResNetStemConfig
+from vitreous.models.config_parts import (
+    AttentionPoolingConfig,
+    AxialRotaryConfig,
+    MixedRotaryConfig,
+    ResNetStemConfig,
+)
 from vitreous.models.model import Model
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.vit import ViT
@@ -64,6 +70,24 @@ BEIT_LIMITS: Limits = PLAIN_VIT | {
     "pooling.kind": ("class", "mean"),
     "final_norm": ("tokens", "pooled"),
 }
+EVA_LIMITS = PLAIN_VIT | {
+    "edge": ("refuse", "drop"),
+    "mlp": ("gelu", "swiglu"),
+    "norm_eps": (1e-6, 1e-5),
+    "norm": ("pre", "post-branch"),
+    "position.kind": ("learned", "rotary-2d"),
+    "pooling.kind": ("class", "mean", "attention", "attention-all"),
+    **dict.fromkeys(("class_token", "registers", "extra_norms", "final_norm", "position.rotary")),
+    **dict.fromkeys(("pooling.heads", "pooling.mlp_dim")),
+    "qk_norm": ("none", "head"),
+    "position.rotary.periods": (None,),
+    "position.rotary.coordinates": ("index", "centered"),
+}
+# Arguments of VisionTransformer that Beit and Eva have, too.
+SHARED_ARGUMENTS = (
+    *("img_size", "patch_size", "in_chans", "num_classes", "global_pool", "embed_dim", "depth", "num_heads"),
+    *("mlp_ratio", "qkv_bias", "init_values"),
+)
 
 
 def limits_of(model: Model) -> Limits:
@@ -148,6 +172,94 @@ def architecture(config: ViTConfig) -> str:
     if config.mlp == "swiglu":
         return "vit_giant_patch14_dinov2"
     return "vit_base_patch16_224" if config.norm_eps == 1e-6 else "vit_base_patch16_clip_224"
+
+
+def needs_eva(config: ViTConfig) -> bool:
+    """Return whether a model has parts that VisionTransformer has not."""
+    inner = "attention" in config.extra_norms or "mlp" in config.extra_norms
+    own_pooling = isinstance(config.pooling, AttentionPoolingConfig) and (
+        config.pooling.heads or config.pooling.mlp_dim
+    )
+    return config.rotary is not None or inner or bool(own_pooling) or config.norm == "post-branch"
+
+
+def eva_form(
+    config: ViTConfig, weights: dict[str, Tensor], args: dict[str, object]
+) -> tuple[ViTConfig, dict[str, Tensor], str, dict[str, object]]:
+    """Return the form that Eva holds of a model.
+
+    Args:
+        args: those of VisionTransformer.
+
+    Returns:
+        Configuration, weights, an architecture of timm's registry with its LayerNorm eps, and the arguments.
+
+    Raises:
+        InputError: parts that Eva cannot hold together.
+    """
+    learned = config.position.kind == "learned"
+    if config.norm == "post-branch" and (config.qk_norm != "none" or config.layer_scale is not None):
+        raise InputError("timm cannot hold norm=post-branch together with qk_norm or LayerScale")
+    if config.pooling.kind == "attention" and config.num_prefix_tokens:
+        raise InputError("timm's Eva cannot hold pooling=attention, only attention-all, with prefix tokens")
+    if config.pooling.kind.startswith("attention") and "mlp" in config.extra_norms:
+        raise InputError("timm cannot hold attention pooling together with extra_norms in the MLP")
+    if "tokens" in config.extra_norms and learned:
+        config, weights = without_patch_bias(config, weights)
+    elif "tokens" in config.extra_norms and weights.pop("stem.projection.bias").any():
+        raise InputError(
+            "timm cannot hold extra_norms on the tokens with a patch bias unless positions are learned"
+        )
+    pooling = (
+        config.pooling if isinstance(config.pooling, AttentionPoolingConfig) else AttentionPoolingConfig()
+    )
+    pool_dim = pooling.mlp_dim or config.mlp_dim
+    args = {name: args[name] for name in SHARED_ARGUMENTS} | {
+        "mlp_ratio": ratio_for(config.mlp_dim, config.width),
+        "qkv_fused": True,
+        "qk_norm": config.qk_norm == "head",
+        "attn_type": "rope",
+        "swiglu_mlp": config.mlp == "swiglu",
+        "swiglu_align_to": 0,
+        "scale_mlp": "mlp" in config.extra_norms,
+        "scale_attn_inner": "attention" in config.extra_norms,
+        "class_token": config.class_token,
+        "num_reg_tokens": config.registers,
+        "no_embed_class": False,
+        "use_abs_pos_emb": learned,
+        "use_post_norm": config.norm == "post-branch",
+        "use_pre_transformer_norm": "tokens" in config.extra_norms,
+        "use_post_transformer_norm": config.final_norm == "tokens",
+        "use_fc_norm": config.final_norm == "pooled",
+        "attn_pool_num_heads": pooling.heads or config.heads,
+        "attn_pool_mlp_ratio": (pool_dim + (0.5 if pool_dim % config.width else 0)) / config.width,
+    }
+    name = "eva02_base_patch14_224"
+    if config.norm_eps != 1e-6:
+        name = "vit_pe_spatial_base_patch16_512" if learned else "vit_base_patch16_dinov3"
+    return config, weights, name, args | rope_args(config.rotary)
+
+
+def rope_args(rotary: AxialRotaryConfig | MixedRotaryConfig | None) -> dict[str, object]:
+    """Return Eva's arguments for rotary positions. Raises InputError: Eva cannot hold them."""
+    if rotary is None:
+        return {"use_rot_pos_emb": False}
+    args = {
+        "use_rot_pos_emb": True,
+        "rope_temperature": rotary.temperature or 100.0,
+        "rope_grid_indexing": "ij" if rotary.axes == "yx" else "xy",
+        "rope_rotate_half": rotary.pairs == "halves",
+        "rope_grid_offset": rotary.offset,
+    }
+    if rotary.kind == "mixed":
+        if rotary.pairs == "halves" or rotary.offset:
+            raise InputError(
+                "timm cannot hold learned frequencies together with rotary.offset or pairs=halves"
+            )
+        return args | {"rope_type": "mixed", "ref_feat_shape": None}
+    centered = rotary.coordinates == "centered"
+    reference = list(rotary.reference) if rotary.reference else None
+    return args | {"rope_type": "dinov3" if centered else "cat", "ref_feat_shape": reference}
 
 
 def beit_args(config: ViTConfig, args: dict[str, object]) -> dict[str, object]:
