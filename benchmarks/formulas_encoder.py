@@ -39,7 +39,7 @@ from torch import nn
 import vitreous as vt
 from vitreous.checkpoints.download import local_copy
 from vitreous.checkpoints.files import read_json
-from vitreous.checkpoints.native_writing import save_native, write_json
+from vitreous.checkpoints.native import save_native, write_json
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import Splits
 from vitreous.data.sources import open_data

@@ -42,7 +42,7 @@ from torch import Tensor, nn
 
 import vitreous as vt
 from vitreous.addons.learn_page.page import in_8_bits
-from vitreous.checkpoints.native_writing import save_native
+from vitreous.checkpoints.native import save_native
 from vitreous.evaluation.scores import wilson_interval
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.vit import ViT

@@ -14,7 +14,7 @@ from PIL import Image
 import vitreous as vt
 from vitreous.addons.text.config import CaptionerConfig, DecoderConfig
 from vitreous.addons.text.tokenizer import Tokenizer
-from vitreous.checkpoints.native_writing import save_native
+from vitreous.checkpoints.native import save_native
 from vitreous.training.config import RunConfig, TrainingConfig
 from vitreous.training.run import RunDirectory
 

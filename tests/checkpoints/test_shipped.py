@@ -16,7 +16,7 @@ from vitreous.addons.studies.formulas import draw_formula
 from vitreous.api.training import TRY, TrainRequest
 from vitreous.checkpoints import hub_encoders, installed_encoders
 from vitreous.checkpoints.files import read_json
-from vitreous.checkpoints.native_writing import save_native, write_json
+from vitreous.checkpoints.native import save_native, write_json
 from vitreous.checkpoints.runs import read_tree
 from vitreous.cli import run
 from vitreous.models.config import Origin

@@ -348,7 +348,7 @@ def test_letters_without_a_font_are_told_once_in_a_process(
 def test_letters_without_a_font_stay_letters_in_an_svg(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder
 ) -> None:
-    from vitreous.checkpoints.native_writing import save_native
+    from vitreous.checkpoints.native import save_native
 
     model = model_of()
     model.labels = tuple(f"{CUNEIFORM}{number}" for number in range(3))
@@ -382,7 +382,7 @@ def test_only_fonts_that_are_there_are_asked() -> None:
 
 
 def test_a_bit_takes_no_patch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from vitreous.checkpoints.native_writing import save_native
+    from vitreous.checkpoints.native import save_native
 
     config = BiTConfig(num_classes=3, image_size=(32, 32), layers=(1, 1), width_factor=0.5)
     bit = save_native(build_model(config), tmp_path / "bit")
@@ -440,7 +440,7 @@ def test_questions_that_cannot_be_answered(tmp_path: Path, asked: InspectionRequ
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
-    from vitreous.checkpoints.native_writing import save_native
+    from vitreous.checkpoints.native import save_native
 
     return save_native(model_of(), tmp_path / "checkpoint")
 

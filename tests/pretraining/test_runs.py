@@ -15,7 +15,7 @@ from PIL import Image
 import vitreous as vt
 from vitreous.api.training import settings_of
 from vitreous.checkpoints.installed_encoders import INSTALLED_ENCODERS
-from vitreous.checkpoints.native_writing import save_native
+from vitreous.checkpoints.native import save_native
 from vitreous.cli import run as command
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import Splits

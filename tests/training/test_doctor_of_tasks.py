@@ -17,7 +17,7 @@ from vitreous.addons.segmentation.model import Segmenter, SegmenterConfig
 from vitreous.addons.segmentation.task import SegmentationConfig
 from vitreous.addons.self_supervision.tasks import DINORunConfig
 from vitreous.addons.text.task import RECIPES, TranslationConfig
-from vitreous.checkpoints.native_writing import save_native
+from vitreous.checkpoints.native import save_native
 from vitreous.cli import run as command
 from vitreous.data.config import DataConfig
 from vitreous.models.config import ViTConfig

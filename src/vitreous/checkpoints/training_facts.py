@@ -41,12 +41,10 @@ class TrainingFacts:
     Attributes:
         names: of architectures, each with its place.
         values: everything else by its name, the outermost first.
-        place: where these are.
     """
 
     names: tuple[tuple[str, str], ...] = ()
     values: Mapping[str, object] = field(default_factory=dict)
-    places: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def image_sizes(self) -> tuple[object, ...]:
@@ -70,7 +68,6 @@ def training_statements(documents: Documents) -> TrainingFacts:
     mmengine's `meta`, whose `cfg` is a program of Python that is read and not run."""
     names: dict[str, str] = {}
     values: dict[str, object] = {}
-    places: dict[str, str] = {}
 
     def visit(content: Mapping[Any, object], path: str, depth: int) -> None:
         inner: list[tuple[str, Mapping[Any, object]]] = []
@@ -85,7 +82,7 @@ def training_statements(documents: Documents) -> TrainingFacts:
             if key in ARCHITECTURES and isinstance(value, str):
                 names.setdefault(value, place)
             if isinstance(key, str) and value is not None and key not in values:
-                values[key], places[key] = value, place
+                values[key] = value
         for place, mapping in inner if depth else ():
             visit(mapping, place, depth - 1)
 
@@ -93,7 +90,7 @@ def training_statements(documents: Documents) -> TrainingFacts:
     config = documents.get(CONFIG, {})
     if not config.keys() & OF_AN_OWNER:  # that of a training program, by the usual name
         visit(config, CONFIG, DEEPEST)
-    return TrainingFacts(tuple(names.items()), values, places)
+    return TrainingFacts(tuple(names.items()), values)
 
 
 def attributes_in(value: object) -> Mapping[Any, object] | None:

@@ -22,7 +22,7 @@ from jaxtyping import Float, UInt8
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from vitreous.checkpoints.native_writing import description
+from vitreous.checkpoints.native import description
 from vitreous.checkpoints.saving import largest_difference, no_warnings, on_cpu
 from vitreous.checkpoints.tensors import write_safetensors
 from vitreous.data.dataset import ImageDataset

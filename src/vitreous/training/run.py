@@ -15,7 +15,7 @@ from typing import Generic, TextIO, TypeVar
 
 from torch import nn
 
-from vitreous.checkpoints.native_writing import save_native
+from vitreous.checkpoints.native import save_native
 from vitreous.checkpoints.runs import STOPPED, check_data_present, read_tree, relative_source
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.held_out import SPLIT, write_split

@@ -22,7 +22,7 @@ from vitreous.addons.text.task import (
 from vitreous.addons.text.text_pairs import Pair, Parallel, number_pairs
 from vitreous.addons.text.tokenizer import PAD, Tokenizer, tokenizer_from_json
 from vitreous.addons.text.transformer import Captioner
-from vitreous.checkpoints.native_writing import save_native
+from vitreous.checkpoints.native import save_native
 from vitreous.tasks import task_named
 from vitreous.tasks.fit import fit
 from vitreous.tasks.recipe_choice import packaged_config

@@ -24,7 +24,7 @@ from vitreous.addons.studies.measures import MEASURES, Images, as_learned
 from vitreous.addons.studies.study import AnyTrial, Study, TrainingSetup, TrialResult, trials_of
 from vitreous.addons.studies.world import WorldImages, WorldOptions, class_names, parse
 from vitreous.checkpoints.loading import load_image_model
-from vitreous.checkpoints.native_writing import save_native
+from vitreous.checkpoints.native import save_native
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import LabelTargets
 from vitreous.data.image_samples import Batch

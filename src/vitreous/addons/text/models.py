@@ -16,8 +16,7 @@ from vitreous.addons.text.tokenizer import Tokenizer, tokenizer_from_json
 from vitreous.addons.text.transformer import Captioner, Memory, Transformer
 from vitreous.checkpoints.files import model_folder, read_json
 from vitreous.checkpoints.loading import load
-from vitreous.checkpoints.native import is_native
-from vitreous.checkpoints.native_writing import fingerprint
+from vitreous.checkpoints.native import fingerprint, is_native
 from vitreous.errors import InputError
 from vitreous.models.stored import ImageLike
 from vitreous.outside import local_path, read_text

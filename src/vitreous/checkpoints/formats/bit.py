@@ -4,7 +4,6 @@ ResNet of a hybrid. Kernels are (row, column, in, out)."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple, TypedDict
@@ -27,7 +26,6 @@ LIMITS: Limits = {
     "standardization": ("variance",),
     "standardization_eps": (1e-10,),
 }
-CONVOLUTION = re.compile(r"/standardized_conv2d_\d+/")
 
 
 class Names(NamedTuple):
@@ -137,7 +135,7 @@ def resnet_fields(source: Source, names: Names) -> tuple[int, ResNetShape]:
 
 def read_bit(source: Source) -> Spec:
     # TensorFlow numbered some convolutions of some files
-    source = source.renamed(lambda name: CONVOLUTION.sub("/standardized_conv2d/", name))
+    source = source.under({rf"/{TF_CONVOLUTION}_\d+/": f"/{TF_CONVOLUTION}/"})
     source.prefix("a BiT", ("",), TENSORFLOW.root, BIG_VISION.root)
     names = TENSORFLOW if TENSORFLOW.root in source.tensors else BIG_VISION
     return read_resnet(source, names)

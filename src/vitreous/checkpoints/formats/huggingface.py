@@ -4,7 +4,6 @@ of CLIP and SigLIP. What a state dict does not tell (heads, activation, LayerNor
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from math import isqrt
@@ -109,11 +108,8 @@ def with_names_of_families(source: Source) -> Source:
     if "classifier.weight" in source.tensors:  # which no classifier of transformers puts on the pooler
         source = source.without(name for name in source.tensors if name.startswith("pooler.dense."))
     if "embeddings.class_embedding" in source.tensors:  # OWL-ViT and AltCLIP, as CLIP
-        source = source.renamed(
-            lambda name: re.sub(r"^encoder\.layer\.", "encoder.layers.", name).replace(
-                "pre_layernorm.", "pre_layrnorm."
-            )
-        )
+        names = {r"^encoder\.layer\.": "encoder.layers.", r"pre_layernorm\.": "pre_layrnorm."}
+        source = source.under(names)
     return source
 
 

@@ -31,7 +31,7 @@ from vitreous.checkpoints.formats.huggingface_preprocessing import (
     naflex_preprocessor_config,
     preprocessor_config,
 )
-from vitreous.checkpoints.native_writing import write_json
+from vitreous.checkpoints.native import write_json
 from vitreous.checkpoints.torch_files import write_state_dict
 from vitreous.checkpoints.weights import Row, linear_kernel, with_unused, write_rows
 from vitreous.errors import InputError, Param

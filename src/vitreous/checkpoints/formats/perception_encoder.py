@@ -32,28 +32,27 @@ WITHOUT_POOLING = {
     1536: "vit_pe_spatial_gigantic_patch14_448",
 }
 NAMES = {
-    "conv1.": "patch_embed.proj.",
-    "transformer.resblocks.": "blocks.",
-    "attn_pool.probe": "attn_pool.latent",
-    "attn_pool.layernorm.": "attn_pool.norm.",
-    "attn_pool.attn.out_proj.": "attn_pool.proj.",
-    "ln_pre.": "norm_pre.",
-    "ln_post.": "norm.",
-    ".ln_": ".norm",
-    "ls_1.gamma": "gamma_1",
-    "ls_2.gamma": "gamma_2",
-    "attn.in_proj_": "attn.qkv.",
-    ".out_proj.": ".proj.",
-    "mlp.c_fc.": "mlp.fc1.",
-    "mlp.c_proj.": "mlp.fc2.",
+    r"conv1\.": "patch_embed.proj.",
+    r"transformer\.resblocks\.": "blocks.",
+    r"attn_pool\.probe": "attn_pool.latent",
+    r"attn_pool\.layernorm\.": "attn_pool.norm.",
+    r"attn_pool\.attn\.out_proj\.": "attn_pool.proj.",
+    r"ln_pre\.": "norm_pre.",
+    r"ln_post\.": "norm.",
+    r"\.ln_": ".norm",
+    r"ls_([12])\.gamma": r"gamma_\1",
+    r"attn\.in_proj_": "attn.qkv.",
+    r"\.out_proj\.": ".proj.",
+    r"mlp\.c_fc\.": "mlp.fc1.",
+    r"mlp\.c_proj\.": "mlp.fc2.",
 }
 
 
 def read_perception_encoder(source: Source) -> Spec:
-    tower_name = source.prefix("a Perception Encoder", (TOWER, ""), "conv1.weight")
-    pooled = f"{tower_name}attn_pool.probe" in source.tensors
+    prefix = source.prefix("a Perception Encoder", (TOWER, ""), "conv1.weight")
+    pooled = f"{prefix}attn_pool.probe" in source.tensors
     known = CORE if pooled else WITHOUT_POOLING
-    width = source.size(f"{tower_name}conv1.weight", 0, ndim=4)
+    width = source.size(f"{prefix}conv1.weight", 0, ndim=4)
     facts = source.facts
     if not facts.name:
         if width not in known:
@@ -63,16 +62,8 @@ def read_perception_encoder(source: Source) -> Spec:
             )
         facts = timm_facts({CONFIG: description_of(known[width])}, source)
         source.assumed.append(f"rotary positions and heads of timm's {known[width]}")
-
-    def rename(name: str) -> str | None:
-        if not name.startswith(tower_name):
-            return None
-        name = name.removeprefix(tower_name)
-        for theirs, ours in NAMES.items():
-            name = name.replace(theirs, ours)
-        return name
-
-    tower = source.renamed(rename)
+    tower = source.renamed(lambda name: name.removeprefix(prefix) if name.startswith(prefix) else None)
+    tower = tower.under(NAMES)
     entries = dict(tower.tensors)
     for kind in ("weight", "bias") if pooled else ():
         query, key_value = halves(entries.pop(f"attn_pool.attn.qkv.{kind}"))

@@ -3,7 +3,6 @@ FrancescoSaverioZuppichini/ViT. A class token has a position, registers have non
 
 from __future__ import annotations
 
-import re
 from math import sqrt
 from pathlib import Path
 from typing import Any
@@ -61,7 +60,7 @@ DINOV2_VIT = TIMM_VIT._replace(
 
 def read_dinov2(source: Source) -> Spec:
     # FSDP-trained files hold their blocks in chunks: blocks.0.11.norm1 is layer 11.
-    source = source.renamed(lambda name: re.sub(r"^blocks\.\d+\.(\d+\.)", r"blocks.\1", name))
+    source = source.under({r"^blocks\.\d+\.(\d+\.)": r"blocks.\1"})
     config = state_dict_config(
         source,
         DINOV2_VIT,

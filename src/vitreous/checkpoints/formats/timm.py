@@ -1,6 +1,6 @@
-"""timm: VisionTransformer, DeiT (distilled), Beit, hybrids (a ResNetV2 before the patches) and Eva (EVA, EVA-02,
-Perception Encoder, DINOv3, the ViTs with rotary positions), as a folder (model.safetensors and config.json) or
-a plain state dict; and its names of encoder layers, which other codebases share. Norms are on the tokens
+"""timm: VisionTransformer, DeiT (distilled), hybrids (a ResNetV2 before the patches), Beit and Eva (EVA,
+EVA-02, Perception Encoder, the ViTs with rotary positions), as a folder (model.safetensors and config.json)
+or a state dict; and its names of encoder layers, which other codebases share. Norms are on the tokens
 (`norm`) or after the pooling (`fc_norm`); registers and the class token have position rows unless
 `no_embed_class`.
 """
@@ -154,14 +154,14 @@ EVA_ARGUMENTS = (
 DEFAULTS = {"rope_type": "cat", "rope_temperature": 10000.0, "rope_grid_indexing": "ij"}
 # What EVA-02's own code calls what timm calls otherwise.
 EVA_NAMES = {
-    ".attn.inner_attn_ln.": ".attn.norm.",
-    ".mlp.ffn_ln.": ".mlp.norm.",
-    ".mlp.w12.": ".mlp.fc1.",
-    ".mlp.w1.": ".mlp.fc1_g.",
-    ".mlp.w2.": ".mlp.fc1_x.",
-    ".mlp.w3.": ".mlp.fc2.",
+    r"\.attn\.inner_attn_ln\.": ".attn.norm.",
+    r"\.mlp\.ffn_ln\.": ".mlp.norm.",
+    r"\.mlp\.w12\.": ".mlp.fc1.",
+    r"\.mlp\.w1\.": ".mlp.fc1_g.",
+    r"\.mlp\.w2\.": ".mlp.fc1_x.",
+    r"\.mlp\.w3\.": ".mlp.fc2.",
 }
-APART_BIASES = {".attn.q_bias": ".attn.q_proj.bias", ".attn.v_bias": ".attn.v_proj.bias"}
+APART_BIASES = {r"\.attn\.([qv])_bias": r".attn.\1_proj.bias"}
 # The architectures of the image towers of EVA-02-CLIP, by width.
 EVA_CLIP = {768: "eva02_base_patch16_clip_224.merged2b", 1024: "eva02_large_patch14_clip_224.merged2b"}
 CROP_MODES = {"center": "crop", "squash": "squash", "border": "fit"}  # theirs: ours
@@ -215,13 +215,7 @@ def under_timm_names(source: Source) -> Source:
     """Put a checkpoint of EVA-02's own code under timm's names, without the angles that it stores. The rotary
     positions of EVA-02-CLIP, which no weight shows, are those of timm's architecture of the same width."""
     names = EVA_NAMES | (APART_BIASES if "blocks.0.attn.q_proj.weight" in source.tensors else {})
-
-    def rename(name: str) -> str | None:
-        for theirs, ours in names.items():
-            name = name.replace(theirs, ours)
-        return None if "rope.freqs_" in name else name
-
-    named = source.renamed(rename)
+    named = source.under(names).renamed(lambda name: None if "rope.freqs_" in name else name)
     width = source.size("patch_embed.proj.weight", 0, ndim=4)
     if source.facts.name or width not in EVA_CLIP or not source.inside.endswith("visual."):
         return named

@@ -20,7 +20,7 @@ from vitreous.checkpoints.format import Format
 from vitreous.checkpoints.formats import timm_naflex
 from vitreous.checkpoints.formats.timm import BEIT_VIT, CROP_MODES, POOLS, TIMM_VIT, read_timm, timm_rows
 from vitreous.checkpoints.formats.timm_facts import check_architecture, registry, timm_facts
-from vitreous.checkpoints.native_writing import write_json
+from vitreous.checkpoints.native import write_json
 from vitreous.checkpoints.torch_files import write_state_dict
 from vitreous.checkpoints.weights import write_rows
 from vitreous.errors import InputError

@@ -3,7 +3,6 @@ dict does not tell of the published weights is in a table here."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import Any
 
@@ -39,13 +38,12 @@ FAMILY = Family(
 )
 
 
-def torchvision_name(name: str) -> str:
-    """Return the published name: later releases number the parts of the MLP, and a new head may replace
-    `heads`."""
-    name = name.replace(".mlp.0.", ".mlp.linear_1.").replace(".mlp.3.", ".mlp.linear_2.")
-    return re.sub(r"^heads\.(0\.)?(weight|bias)$", r"heads.head.\2", name)
-
-
+# The published names: later releases number the parts of the MLP, and a new head may replace `heads`.
+NAMES = {
+    r"\.mlp\.0\.": ".mlp.linear_1.",
+    r"\.mlp\.3\.": ".mlp.linear_2.",
+    r"^heads\.(0\.)?(weight|bias)$": r"heads.head.\2",
+}
 # The published weights, as `like="torchvision:vit_l_16.IMAGENET1K_SWAG_E2E_V1"` names them: size of the
 # images, shorter side before the crop, filter.
 SWAG_LICENSE = "cc-by-nc-4.0"
@@ -85,7 +83,7 @@ def torchvision_facts(documents: Documents, source: Source) -> Facts:
 
 
 def read_torchvision(source: Source) -> Spec:
-    source = source.renamed(torchvision_name)
+    source = source.under(NAMES)
     model = source.facts.model
     stated = {name: model[name] for name in ("heads", "image_size") if model.get("heads")}
     config = state_dict_config(source, FAMILY, **stated)

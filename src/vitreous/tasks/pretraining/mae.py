@@ -20,7 +20,7 @@ from vitreous.checkpoints.format import formats
 from vitreous.checkpoints.formats.huggingface_preprocessing import preprocessor_config
 from vitreous.checkpoints.loading import Checkpoint, load_image_model, open_checkpoint
 from vitreous.checkpoints.model_card import check_license, write_card
-from vitreous.checkpoints.native_writing import write_json
+from vitreous.checkpoints.native import write_json
 from vitreous.checkpoints.saving import OVERWRITE, check_equal, no_warnings, replacing
 from vitreous.checkpoints.torch_files import write_state_dict, write_torch
 from vitreous.data.batch_augmentation import on_device
