@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from inspect import signature
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -196,14 +196,6 @@ def labels_of(module: nn.Module) -> list[str] | None:
     return labels if labels and labels != [f"LABEL_{number}" for number in range(len(labels))] else None
 
 
-class Compared(NamedTuple):
-    """An output of a module, and those of the model made from it of which one must equal it."""
-
-    name: str
-    ours: Sequence[Tensor]
-    theirs: Tensor
-
-
 @torch.no_grad()
 def check_outputs(module: nn.Module, model: nn.Module) -> None:
     """Compare everything that a module and the model made from it make of the same images, vectors or tokens:
@@ -233,14 +225,17 @@ def check_outputs(module: nn.Module, model: nn.Module) -> None:
                 )
 
 
-def outputs_of_both(module: object, model: nn.Module, ours: Tensor, theirs: Tensor) -> Iterator[Compared]:
-    """Yield every output of a module, of which `theirs` is a weight, beside what could equal it of the model,
-    of which `ours` is one. Raises InputError: the module does not take images that the model takes."""
+def outputs_of_both(
+    module: object, model: nn.Module, ours: Tensor, theirs: Tensor
+) -> Iterator[tuple[str, Sequence[Tensor], Tensor]]:
+    """Yield the name of every output of a module, of which `theirs` is a weight; what could equal it of the
+    model, of which `ours` is one; and the output itself. Raises InputError: the module does not take images
+    that the model takes."""
     rng = torch.Generator().manual_seed(0)
     if own := getattr(model, "outputs_beside", None):
         for one, other in own(module, ours, theirs, rng):
             if isinstance(other, Tensor):
-                yield Compared("output", [one], other)
+                yield "output", [one], other
         return
     assert isinstance(model, Model)  # there is no other
     images = torch.randn(2, model.config.channels, *model.config.image_size, generator=rng)
@@ -270,11 +265,11 @@ def outputs_of_both(module: object, model: nn.Module, ours: Tensor, theirs: Tens
     for name, other in found.items():
         kind = name.partition("[")[0]
         if kind in answers or (kind == "output" and other.ndim == answer.ndim):
-            yield Compared(name, [answers.get(kind, answer)], other)
+            yield name, [answers.get(kind, answer)], other
         elif kind in ("pooler_output", "features"):
-            yield Compared(name, [answer, features], other)
+            yield name, [answer, features], other
         else:
-            yield Compared(name, tokens or [answer], other)
+            yield name, tokens or [answer], other
 
 
 def their_outputs(module: Any, model: nn.Module, images: Tensor) -> Iterator[tuple[str, Tensor]]:

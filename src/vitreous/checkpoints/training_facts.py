@@ -6,8 +6,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from vitreous.checkpoints.pickles import Object
 from vitreous.checkpoints.source import CONFIG, TRAINING, Documents, Facts, NamedSize, Source
@@ -34,8 +33,7 @@ IMAGE_SIZES = ("img_size", "input_size", "image_size", "img_dim")
 DEEPEST = 6
 
 
-@dataclass(frozen=True)
-class TrainingFacts:
+class TrainingFacts(NamedTuple):
     """What a training program says of its model.
 
     Attributes:
@@ -43,24 +41,8 @@ class TrainingFacts:
         values: everything else by its name, the outermost first.
     """
 
-    names: tuple[tuple[str, str], ...] = ()
-    values: Mapping[str, object] = field(default_factory=dict)
-
-    @property
-    def image_sizes(self) -> tuple[object, ...]:
-        """Sizes of images, the likelier first."""
-        sizes = (self.values.get(name) for name in IMAGE_SIZES)
-        return tuple(
-            size[1:] if isinstance(size, list | tuple) and len(size) == 3 else size for size in sizes if size
-        )
-
-    def size(self) -> NamedSize | None:
-        """Return the first name that says a size."""
-        for name, place in self.names:
-            if match := SIZE.search(name):
-                found = match[1].lower()
-                return NamedSize(f"{place}={name}", *SIZES[LETTERS.get(found, found)])
-        return None
+    names: Mapping[str, str]
+    values: Mapping[str, object]
 
 
 def training_statements(documents: Documents) -> TrainingFacts:
@@ -90,7 +72,7 @@ def training_statements(documents: Documents) -> TrainingFacts:
     config = documents.get(CONFIG, {})
     if not config.keys() & OF_AN_OWNER:  # that of a training program, by the usual name
         visit(config, CONFIG, DEEPEST)
-    return TrainingFacts(tuple(names.items()), values)
+    return TrainingFacts(names, values)
 
 
 def attributes_in(value: object) -> Mapping[Any, object] | None:
@@ -134,13 +116,24 @@ def literal(node: ast.expr) -> object:
     return None
 
 
+def named_size(names: Mapping[str, str]) -> NamedSize | None:
+    """Return what the first name of an architecture that says a size means; names with their places."""
+    for name, place in names.items():
+        if match := SIZE.search(name):
+            found = match[1].lower()
+            return NamedSize(f"{place}={name}", *SIZES[LETTERS.get(found, found)])
+    return None
+
+
 def plain_facts(documents: Documents, source: Source) -> Facts:
     """Return what a training program says of a state dict, in the words of our configuration; of the names of
     sizes the number of heads, which no weight tells."""
-    training = training_statements(documents)
-    stated = next((name for name in HEADS if type(training.values.get(name)) is int), None)
-    fields = {} if stated is None else {"heads": training.values[stated]}
-    size = training.size()
+    names, values = training_statements(documents)
+    stated = next((name for name in HEADS if type(values.get(name)) is int), None)
+    fields = {} if stated is None else {"heads": values[stated]}
+    sizes = [values[name] for name in IMAGE_SIZES if values.get(name)]  # of images, the likelier first
+    sizes = [each[1:] if isinstance(each, list | tuple) and len(each) == 3 else each for each in sizes]
+    size = named_size(names)
     if size and size.heads == 6 and re.search("base_encoder|momentum_encoder", source.inside):  # MoCo v3's
         size = size._replace(heads=12)
-    return Facts(fields=fields, size=size, image_sizes=training.image_sizes)
+    return Facts(fields=fields, size=size, image_sizes=tuple(sizes))

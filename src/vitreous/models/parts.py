@@ -45,7 +45,6 @@ from vitreous.layers.rotary import ClassRotaryPositions2d, MixedRotaryPositions2
 from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import (
     LITE0_LAST_WIDTH,
-    EfficientNetLiteStemConfig,
     RelativePositionConfig,
     ResNetConfig,
 )
@@ -75,13 +74,6 @@ def build_resnet(version: type[ResNet], channels: int, config: ResNetConfig) -> 
     )
 
 
-def build_efficientnet(channels: int, config: EfficientNetLiteStemConfig) -> EfficientNetLite:
-    blocks = [BlockShape(*shape) for shape in config.shapes]
-    return EfficientNetLite(
-        channels, blocks=blocks, last_width=LITE0_LAST_WIDTH if config.maps == "several" else None
-    )
-
-
 def build_stem(config: ViTConfig) -> nn.Module:
     """x_p E, in the chosen form."""
     stem, channels, width, patch = config.stem, config.channels, config.width, config.patch_size
@@ -93,8 +85,10 @@ def build_stem(config: ViTConfig) -> nn.Module:
         return ResNetStem(backbone, (stem.root_width, *stem.output_widths)[-1], width, patch=cells)
     if stem.kind == "efficientnet-lite":
         cells = patch[0] // stem.cell, patch[1] // stem.cell
+        blocks = [BlockShape(*shape) for shape in stem.shapes]
+        last_width = LITE0_LAST_WIDTH if stem.maps == "several" else None
         return EfficientNetLiteStem(
-            build_efficientnet(channels, stem),
+            EfficientNetLite(channels, blocks=blocks, last_width=last_width),
             stem.channels,
             width,
             taken=tuple(stem.taken),

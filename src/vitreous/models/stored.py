@@ -216,11 +216,6 @@ def load_pixels(image: Image.Image, name: str) -> Image.Image:
     return image
 
 
-def ends_too_early(image: Image.Image, error: Exception) -> bool:
-    """Whether a JPEG has no end. Pillow decodes it with one; what is missing is gray."""
-    return image.format in ("JPEG", "MPO") and "truncated" in str(error)
-
-
 def is_video(head: bytes) -> bool:
     """Return whether a file begins as a video does: MP4 and MOV, Matroska and WebM, AVI, MPEG."""
     return head[4:12].startswith(
@@ -272,11 +267,6 @@ def pixmap(data: bytes) -> UInt8[np.ndarray, "H W bands"] | None:
     if len(data) != head.end() + bands * width * height:
         return None  # Pillow says what is wrong with it
     return np.frombuffer(data, np.uint8, offset=head.end()).reshape(height, width, bands).copy()
-
-
-def orientation_of(image: Image.Image) -> int:
-    """Return the value of the EXIF tag that says how pixels are turned; 1 where Pillow turns them itself."""
-    return 1 if image.format == "TIFF" else int(image.getexif().get(ORIENTATION, 1))
 
 
 def upright_size(image: Image.Image, name: str) -> tuple[int, int]:
@@ -471,15 +461,6 @@ def of_array(values: np.ndarray, about: About) -> Stored:
     return Bands(values if values.ndim == 3 else values[..., None], about, in_memory=True)
 
 
-def check_unit(values: np.ndarray) -> None:
-    """Raise InputError for floating-point values that are not in 0 ... 1."""
-    if not (np.isfinite(values).all() and values.min() >= 0 and values.max() <= 1):
-        raise InputError(
-            f"a floating-point image must have values in 0 ... 1, but this one has {values.min():g} ... "
-            f"{values.max():g}: scale it, or give bytes (uint8)"
-        )
-
-
 class About(NamedTuple):
     """What an image is called, and what is wanted of it: see `stored`."""
 
@@ -611,13 +592,12 @@ class PillowImage(Stored):
         try:
             return shown(self.image, self.channels)
         except Exception as error:  # as in open_image
-            if self.data is None or not ends_too_early(self.image, error):
+            endless = self.image.format in ("JPEG", "MPO") and "truncated" in str(error)
+            if self.data is None or not endless:
                 raise BadImage(self.name, decoding_error(error)) from error
+        # Pillow decodes a JPEG without an end when it gets one; what is missing is gray
         self.damage = ENDS_TOO_EARLY
         return shown(load_pixels(open_image(self.data + JPEG_END, self.name), self.name), self.channels)
-
-    def planes(self) -> list[Image.Image]:
-        return [self.upright()]
 
 
 class Jpeg(Stored):
@@ -697,9 +677,13 @@ class Bands(Stored):
             if self.in_memory and known is None and values.dtype.kind == "f":
                 if not np.isfinite(values).all():
                     raise ValueError(NOT_NUMBERS)
-                check_unit(values)
+                if values.min() < 0 or values.max() > 1:
+                    raise ValueError(
+                        f"a floating-point image must have values in 0 ... 1, but this one has "
+                        f"{values.min():g} ... {values.max():g}: scale it, or give bytes (uint8)"
+                    )
             pixels = to_bytes(values, known)
-        except (InputError, ValueError) as error:
+        except ValueError as error:
             raise BadImage(self.name, str(error)) from None
         if known and values.dtype != np.uint8 and beyond(values, known) > FEW_BEYOND:
             self.lost = "range"
@@ -739,7 +723,9 @@ class DeepGray(Bands):
             values = values.astype(np.uint16)
         if values.dtype == np.int32 and values.min() >= 0:
             values = values.astype(np.uint32)
-        return upright_values(values, orientation_of(image))[..., None]
+        # a TIFF is turned by Pillow itself
+        orientation = 1 if image.format == "TIFF" else int(image.getexif().get(ORIENTATION, 1))
+        return upright_values(values, orientation)[..., None]
 
     def array(self) -> UInt8[np.ndarray, "H W channels"]:
         pixels = super().array()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -68,36 +67,15 @@ POSITIONS = "Transformer/posembed_input/pos_embedding"  # of vit_jax, with a row
 PREFIXES = ("", "params/", "params/img/", "img/", "opt/target/", "target/")
 
 
-class Layout(NamedTuple):
-    """What differs between the files of one model.
-
-    Attributes:
-        numbered: a block's parts are numbered through, as flax did before its module `linen`.
-        positioned: the class token has a position.
-        scanned: each array holds all layers.
-    """
-
-    numbered: bool
-    positioned: bool
-    scanned: bool = False
-
-
 def read_google(source: Source) -> Spec:
     source = source.below(
         source.prefix("one of Google's checkpoints", PREFIXES, "embedding/kernel", HYBRID.root)
     )
     if "embedding/kernel" not in source.tensors:  # big_vision's BiT
-        fields = {name: next(iter(allowed)) for name, allowed in BIT_LIMITS.items() if allowed}
+        only = {name: next(iter(allowed)) for name, allowed in BIT_LIMITS.items() if allowed}
         if "image_size" not in source.specified:
             source.assumed.append("images of 224x224 (any size works)")
-        return read_resnet(source, POST_ACTIVATION, image_size=(224, 224), **fields)
-    config, layout = google_config(source)
-    return reading_as(
-        "vit_jax", source, config, vit_rows(config, layout), resize="squash", interpolation="bilinear"
-    )
-
-
-def google_config(source: Source) -> tuple[ViTConfig, Layout]:
+        return read_resnet(source, POST_ACTIVATION, image_size=(224, 224), **only)
     p, q, channels, width = (source.size("embedding/kernel", axis, ndim=4) for axis in range(4))
     scanned = "Transformer/encoderblock/LayerNorm_0/scale" in source.tensors
     block = "Transformer/encoderblock" if scanned else BLOCK.format(0)
@@ -130,13 +108,15 @@ def google_config(source: Source) -> tuple[ViTConfig, Layout]:
         fields |= {"channels": channels, "patch_size": (p * stride, q * stride)}
         fields["stem"] = {"kind": "resnet", **resnet}
     table = POSITIONS if POSITIONS in source.tensors else "pos_embedding"
-    if (rows := source.size_if_there(table, 1, ndim=3)) is None:
+    if (positions := source.size_if_there(table, 1, ndim=3)) is None:
         fields |= {"image_size": asked_image_size(source), "position": {"kind": "sincos-2d"}}
     else:
-        patches = rows - int(class_token and table == POSITIONS)
+        patches = positions - int(class_token and table == POSITIONS)
         fields["image_size"] = image_size_of(source, (p * stride, q * stride), patches, stride=stride)
-    layout = Layout(numbered, positioned=POSITIONS in source.tensors, scanned=scanned)
-    return configured(ViTConfig, source, fields), layout
+    config = configured(ViTConfig, source, fields)
+    positioned = POSITIONS in source.tensors
+    rows = vit_rows(config, numbered=numbered, positioned=positioned, scanned=scanned)
+    return reading_as("vit_jax", source, config, rows, resize="squash", interpolation="bilinear")
 
 
 def norm_rows(ours: str, theirs: str) -> list[Row]:
@@ -178,18 +158,26 @@ def mlp_rows(ours: str, theirs: str) -> list[Row]:
     ]
 
 
-def vit_rows(config: ViTConfig, layout: Layout) -> list[Row]:
-    """Return the whole table of a ViT or a hybrid."""
-    position, positioned = (POSITIONS, POSITIONED) if layout.positioned else ("pos_embedding", ())
-    attention, norm, mlp = (1, 2, 3) if layout.numbered else (0, 1, 0)
-    layer = "Transformer/encoderblock" if layout.scanned else BLOCK
+def vit_rows(config: ViTConfig, *, numbered: bool, positioned: bool, scanned: bool = False) -> list[Row]:
+    """Return the whole table of a ViT or a hybrid.
+
+    Args:
+        numbered: a block's parts are numbered through, as flax did before its module `linen`.
+        positioned: the class token has a position.
+        scanned: each array holds all layers.
+    """
+    position = POSITIONS if positioned else "pos_embedding"
+    attention, norm, mlp = (1, 2, 3) if numbered else (0, 1, 0)
+    layer = "Transformer/encoderblock" if scanned else BLOCK
     inner = f"{layer}/MultiHeadDotProductAttention_{attention}"
     pool = "MAPHead_0/MultiHeadDotProductAttention_0"
     return [
         *resnet_rows("stem.backbone", HYBRID),
         convolution_row("stem.projection", "embedding"),
         same("stem.projection.bias", "embedding/bias"),
-        tokens_and_positions(config, {"class_token": "cls"}, position, positioned=positioned),
+        tokens_and_positions(
+            config, {"class_token": "cls"}, position, positioned=POSITIONED if positioned else ()
+        ),
         *norm_rows("blocks.{}.attention_norm", f"{layer}/LayerNorm_0"),
         *projected_rows(
             "blocks.{}.attention.qkv", [f"{inner}/{each}" for each in ("query", "key", "value")], config.heads
@@ -220,7 +208,7 @@ def write_google(model: Model, path: Path) -> None:
         if config.class_token != (config.pooling.kind == "class"):
             raise InputError("google cannot hold a class token that is not pooled")
         published = config.pooling.kind != "attention"
-        rows = vit_rows(config, Layout(numbered=published, positioned=published))
+        rows = vit_rows(config, numbered=published, positioned=published)
         tensors = write_rows(rows, weights)
     write_npz(tensors, path)
 

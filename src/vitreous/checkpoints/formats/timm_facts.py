@@ -193,7 +193,7 @@ def by_training(documents: Documents, source: Source) -> Mapping[str, object]:
     """Return how timm would describe the model whose architecture a training program names, where it is known
     and has the width of the weights; {} otherwise. timm's train.py says more of it in `args`."""
     training = training_statements(documents)
-    name = next((name for name, _ in training.names if name.split(".")[0] in registry()["read"]), None)
+    name = next((name for name in training.names if name.split(".")[0] in registry()["read"]), None)
     if name is None:
         return {}
     said, architecture, width = training.values, name.split(".")[0], width_of(source)
