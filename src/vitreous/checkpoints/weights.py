@@ -394,7 +394,7 @@ def load_weights(
     check_keys(weights, wanted, where=where)
     tensors: dict[str, Tensor] = {}
     for name, expected in wanted.items():
-        tensor = weights[name]  # a file is read here, one tensor at a time
+        tensor = weights[name]
         if tensor.shape != expected.shape:
             raise InputError(
                 f"{where}: {name} has shape {tuple(tensor.shape)}, the model needs {tuple(expected.shape)}"

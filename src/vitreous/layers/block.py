@@ -159,7 +159,7 @@ class Branch(nn.Sequential):
 
 
 class EncoderBlock(nn.Module):
-    """The parts of an encoder layer; its two kinds differ in where the norms are applied.
+    """The parts of an encoder layer; its kinds differ in where the norms are applied.
 
     Args:
         position: added to the input (appendix D.4, "every layer"); None for none.
