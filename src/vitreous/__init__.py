@@ -44,7 +44,7 @@ _CORE = {
     "list_formats": "vitreous.checkpoints.formats",
     "load": "vitreous.checkpoints.loading",
     "save": "vitreous.checkpoints.saving",
-    "list_encoders": "vitreous.checkpoints.installed_encoders",
+    "list_encoders": "vitreous.checkpoints.pretrained_encoders",
     "resize": "vitreous.checkpoints.resizing",
     "InputError": "vitreous.errors",
     "NativeAspect": "vitreous.evaluation.native_aspect",

@@ -26,8 +26,8 @@ from vitreous.api.run import Run as Run
 from vitreous.api.training import train as train
 from vitreous.checkpoints.formats import list_families as list_families
 from vitreous.checkpoints.formats import list_formats as list_formats
-from vitreous.checkpoints.installed_encoders import list_encoders as list_encoders
 from vitreous.checkpoints.loading import load as load
+from vitreous.checkpoints.pretrained_encoders import list_encoders as list_encoders
 from vitreous.checkpoints.resizing import resize as resize
 from vitreous.checkpoints.saving import save as save
 from vitreous.errors import InputError as InputError

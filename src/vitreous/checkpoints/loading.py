@@ -23,8 +23,8 @@ from vitreous.checkpoints.files import (
     read_file,
 )
 from vitreous.checkpoints.format import Changes, Spec, as_pair
-from vitreous.checkpoints.installed_encoders import INSTALLED_ENCODERS
 from vitreous.checkpoints.native import open_state
+from vitreous.checkpoints.pretrained_encoders import INSTALLED_ENCODERS
 from vitreous.checkpoints.recognition import recognize
 from vitreous.checkpoints.source import CARD, CONFIG, OPEN_CLIP_CONFIG, TRAINING, Documents, File
 from vitreous.checkpoints.torch_files import documents_of, parts_in_memory

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vitreous import __version__
-from vitreous.checkpoints.installed_encoders import INSTALLED_ENCODERS
+from vitreous.checkpoints.pretrained_encoders import INSTALLED_ENCODERS
 from vitreous.errors import InputError
 from vitreous.extensions import tasks
 from vitreous.models.config import Origin

@@ -15,7 +15,7 @@ from typing import Any, Generic, NamedTuple
 
 import torch
 
-from vitreous.checkpoints.installed_encoders import encoder_names
+from vitreous.checkpoints.pretrained_encoders import encoder_names
 from vitreous.data.dataset import DataSummary
 from vitreous.languages.terminal import said
 from vitreous.models.bit import BiTConfig

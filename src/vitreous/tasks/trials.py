@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from vitreous.checkpoints.hub_encoders import encoders_at_hand
-from vitreous.checkpoints.installed_encoders import INSTALLED_ENCODERS
+from vitreous.checkpoints.pretrained_encoders import INSTALLED_ENCODERS, encoders_at_hand
 from vitreous.data.dataset import Splits
 from vitreous.data.held_out import FOLDS
 from vitreous.errors import InputError, Param, check_utf8

@@ -257,9 +257,13 @@ def positions_of(
     """
     size = source.facts.model.get("image_size")
     if family is families.MLCD:
-        if not as_pair(size):
-            return {"image_size": asked_image_size(source)} | rotary_of_mlcd(source)
-        return {"image_size": as_pair(source.specified.get("image_size")) or size} | rotary_of_mlcd(source)
+        wished = as_pair(source.specified.get("image_size")) or size
+        theta = source.facts.model.part("rope_parameters").get("rope_theta")
+        rotary = {"temperature": theta or 10_000.0, "pairs": "halves", "axes": "yx", "class_angles": True}
+        return {
+            "image_size": wished if as_pair(size) else asked_image_size(source),
+            "position": {"kind": "rotary-2d", "shared": True, "rotary": rotary},
+        }
     if family is not families.BEIT:
         positions = source.positions(family.positions) - tokens
         return {"image_size": image_size_of(source, patch, positions, described=[size])}
@@ -275,12 +279,6 @@ def positions_of(
         )
     biased["position"]["absolute"] = family.positions in source.tensors
     return biased
-
-
-def rotary_of_mlcd(source: Source) -> dict[str, object]:
-    theta = source.facts.model.part("rope_parameters").get("rope_theta")
-    rotary = {"temperature": theta or 10_000.0, "pairs": "halves", "axes": "yx", "class_angles": True}
-    return {"position": {"kind": "rotary-2d", "shared": True, "rotary": rotary}}
 
 
 def pooling_of(source: Source, family: families.Family, width: int, *, distilled: bool) -> str:

@@ -138,7 +138,16 @@ def write_timm(model: Model, path: Path) -> None:
     if path.suffix in STATE_DICTS:
         write_state_dict(tensors, path)
         return
-    described = timm_description(config, model, name or architecture(config), args or model_args(config))
+    args = args or model_args(config)
+    described: dict[str, object] = {
+        "architecture": name or architecture(config),
+        "num_classes": config.num_classes or 0,
+        "num_features": config.width,
+        "global_pool": args["global_pool"],
+        "model_args": args,
+        "pretrained_cfg": pretrained_cfg(config, model.preprocessing),
+    }
+    described |= {"label_names": model.labels} if model.labels else {}
     path.mkdir(parents=True, exist_ok=True)
     write_state_dict(tensors, path / "model.safetensors")
     write_json(described, path / "config.json")
@@ -273,20 +282,6 @@ def beit_args(config: ViTConfig, args: dict[str, object]) -> dict[str, object]:
     flags = {"use_rel_pos_bias": not shared, "use_shared_rel_pos_bias": shared}
     flags["use_abs_pos_emb"] = config.position.absolute
     return {name: args[name] for name in SHARED_ARGUMENTS} | flags
-
-
-def timm_description(
-    config: ViTConfig, model: Model, name: str, args: dict[str, object]
-) -> dict[str, object]:
-    described: dict[str, object] = {
-        "architecture": name,
-        "num_classes": config.num_classes or 0,
-        "num_features": config.width,
-        "global_pool": args["global_pool"],
-        "model_args": args,
-        "pretrained_cfg": pretrained_cfg(config, model.preprocessing),
-    }
-    return described | ({"label_names": model.labels} if model.labels else {})
 
 
 def model_args(config: ViTConfig) -> dict[str, object]:
