@@ -84,8 +84,8 @@ class Attributions(Result):
     damaged: tuple[Failure, ...] = ()
 
     def to_json(self) -> dict[str, object]:
-        wrong = {"failed": self.failed, "damaged": self.damaged}
-        return {"images": self.table(), **{name: [asdict(each) for each in wrong[name]] for name in wrong}}
+        failed, damaged = map(asdict, self.failed), map(asdict, self.damaged)
+        return {"images": self.table(), "failed": list(failed), "damaged": list(damaged)}
 
     def table(self) -> list[dict[str, object]]:
         """Return one row for each image: its class, and the rank correlation of each method."""

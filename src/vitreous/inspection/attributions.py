@@ -82,16 +82,14 @@ def attribute_batch(
     drawn: dict[str, list[Tensor]] = {name: [] for name in METHODS}
     sums: list[Tensor] = []  # of the model itself
     for number, (image, target) in enumerate(zip(singly, torch.split(classes, 1), strict=True)):
-        maps, added = all_maps(model, image.to(device), target.to(device), steps)
-        sums.append(added)
-        if progress:
-            progress(2 * number + 1, 2 * len(images))
-        others, _ = all_maps(other, image.to(device), target.to(device), steps)
-        for name in METHODS:
-            own[name].append(maps[name])
-            drawn[name].append(others[name])
-        if progress:
-            progress(2 * number + 2, 2 * len(images))
+        for done, (each, parts) in enumerate(((model, own), (other, drawn)), start=2 * number + 1):
+            maps, added = all_maps(each, image.to(device), target.to(device), steps)
+            if each is model:
+                sums.append(added)
+            for name in METHODS:
+                parts[name].append(maps[name])
+            if progress:
+                progress(done, 2 * len(images))
     total, difference = torch.cat(sums, dim=1)
     found = {name: torch.cat(parts) for name, parts in own.items()}
     correlation = {name: rank_correlation(maps, torch.cat(drawn[name])) for name, maps in found.items()}

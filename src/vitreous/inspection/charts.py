@@ -175,7 +175,7 @@ class Chart:
         """The figure as SVG, in light colors."""
         buffer = io.StringIO()
         # Text stays text: the viewer has the fonts.
-        with matplotlib.rc_context(STYLE), missing_glyphs():
+        with styled(boxes=False):
             self.figure.savefig(buffer, format="svg", metadata={"Date": None})
         drawn, closing, _ = buffer.getvalue().rpartition("</svg>")
         return drawn + "".join(point.circle() for point in self.points) + closing + "\n"
@@ -193,21 +193,17 @@ class Chart:
 
     def pixels(self) -> np.ndarray:
         """Return the figure as an image, (H, W, 4) bytes."""
-        with matplotlib.rc_context(STYLE), missing_glyphs() as missing:
+        with styled(boxes=True):
             canvas = FigureCanvasAgg(self.figure)
             canvas.draw()  # type: ignore[no-untyped-call]
-        if missing:
-            warn_of_boxes()
         return np.asarray(canvas.buffer_rgba())  # type: ignore[no-untyped-call]
 
     def save(self, stem: Path) -> list[Path]:
         """Write `stem`.svg and `stem`.png."""
         paths = [stem.with_suffix(".svg"), stem.with_suffix(".png")]
         paths[0].write_text(self.svg, encoding="utf-8")
-        with matplotlib.rc_context(STYLE), missing_glyphs() as missing:
+        with styled(boxes=True):
             self.figure.savefig(paths[1], dpi=160)
-        if missing:
-            warn_of_boxes()
         return paths
 
 
@@ -222,19 +218,22 @@ def warn_of_boxes() -> None:
 
 
 @contextmanager
-def missing_glyphs() -> Iterator[list[str]]:
-    """Collect matplotlib's warnings about missing glyphs, which it repeats at every draw; pass on all
-    others."""
-    missing: list[str] = []
-    with warnings.catch_warnings(record=True) as caught:
+def styled(*, boxes: bool) -> Iterator[None]:
+    """Draw in the style of pages. Matplotlib's warnings about missing glyphs, which it repeats at every draw,
+    are left out; all others are passed on.
+
+    Args:
+        boxes: whether missing glyphs are drawn as boxes, which is said.
+    """
+    with matplotlib.rc_context(STYLE), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        yield missing
+        yield
     for each in caught:
         text = str(each.message)
-        if text.startswith("Glyph ") or "does not support" in text:  # the latter about whole scripts
-            missing.append(text)
-        else:
+        if not text.startswith("Glyph ") and "does not support" not in text:  # the latter of whole scripts
             warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
+        elif boxes:
+            warn_of_boxes()
 
 
 def lines(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -40,9 +39,11 @@ def write_comparison(found: Comparison, path: Path, curves: str, shown: Shown | 
         exhibit("runs", HTML.rows(found.lines()), first=found.runs[0].name, several=len(found.runs) > 2),
         compared_curves({run.name: run.rows for run in found.runs}, curves),
         settings_table(found),
-        *(classes_changes(found) if found.common else ()),
-        *(disagreements(found, shown) if found.common else ()),
     ]
+    if found.common and found.by_class:
+        parts.append(classes_changes(found))
+    if found.common:
+        parts.append(disagreements(found, shown))
     names = [run.name for run in found.runs]
     with whole(path, new=True) as beside:
         write_page(
@@ -69,10 +70,8 @@ def settings_table(found: Comparison) -> Exhibit | LeftOut:
     return exhibit("settings", HTML.rows([header, *rows]))
 
 
-def classes_changes(found: Comparison) -> Iterator[Exhibit | LeftOut]:
+def classes_changes(found: Comparison) -> Exhibit:
     """List the score of each class in all runs."""
-    if not found.by_class:
-        return
     header = [
         phrase("columns.class"),
         *(run.name for run in found.runs),
@@ -82,19 +81,19 @@ def classes_changes(found: Comparison) -> Iterator[Exhibit | LeftOut]:
     for label, row in found.by_class.items():
         span = difference_text(max(row) - min(row), rate=True).lstrip("+")
         rows.append([label, *map(percent, row), span])
-    yield exhibit(f"changes.{found.task}", HTML.rows([header, *rows]))
+    return exhibit(f"changes.{found.task}", HTML.rows([header, *rows]))
 
 
-def disagreements(found: Comparison, shown: Shown | None) -> Iterator[Exhibit | LeftOut]:
+def disagreements(found: Comparison, shown: Shown | None) -> Exhibit | LeftOut:
     """Show the examples that the runs answer differently: images to filter and sort, texts in a table."""
     rows = found.differing
     if not len(rows):
-        yield left_out("disagreements", "no-disagreements", count=found.count)
-    elif shown:
+        return left_out("disagreements", "no-disagreements", count=found.count)
+    if shown:
         rows, first = rows[:MOST_DIFFERING], found.common[0]
         some = first.subset(rows)
         answers = {run.name: each.subset(rows) for run, each in zip(found.runs, found.answers, strict=True)}
-        yield predictions_figure(
+        return predictions_figure(
             answers,
             some.names,
             shown.images,
@@ -105,15 +104,14 @@ def disagreements(found: Comparison, shown: Shown | None) -> Iterator[Exhibit | 
             total=found.count,
             differing=len(found.differing),
         )
-    else:
-        header = [phrase("compared.example"), phrase("compared.true"), *(run.name for run in found.runs)]
-        texts = [found.example(row) for row in rows[:MOST_TEXTS].tolist()]
-        cells = [[each["name"], each["true"], *each["answers"]] for each in texts]
-        yield exhibit(
-            "disagreements",
-            HTML.rows([header, *cells]),
-            total=found.count,
-            differing=len(rows),
-            shown=len(cells),
-            count=len(rows),
-        )
+    header = [phrase("compared.example"), phrase("compared.true"), *(run.name for run in found.runs)]
+    texts = [found.example(row) for row in rows[:MOST_TEXTS].tolist()]
+    cells = [[each["name"], each["true"], *each["answers"]] for each in texts]
+    return exhibit(
+        "disagreements",
+        HTML.rows([header, *cells]),
+        total=found.count,
+        differing=len(rows),
+        shown=len(cells),
+        count=len(rows),
+    )
