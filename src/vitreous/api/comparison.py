@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 from vitreous.api.arguments import progress_bar
 from vitreous.api.data_source import data_source
@@ -12,9 +12,10 @@ from vitreous.api.model_source import computation
 from vitreous.api.options import CompareOptions
 from vitreous.checkpoints.loading import load
 from vitreous.data.dataset import ImageDataset
-from vitreous.errors import InputError, LazyModule, Param, check_free, require_packages, writing_to
+from vitreous.errors import InputError, Param, check_free, require_packages, writing_to
 from vitreous.evaluation.comparison import ComparedRun, Comparison, compare_runs
 from vitreous.languages import speaking
+from vitreous.models.preprocessing import Preprocessing
 from vitreous.tasks import task_of_run
 from vitreous.tasks.answerer import open_answerer
 from vitreous.tasks.task import AnyTask, module_of
@@ -23,11 +24,6 @@ from vitreous.training.options import RunLike, with_options
 from vitreous.training.precision import computing
 from vitreous.training.run import default_path
 from vitreous.training.settings import leaves
-
-if TYPE_CHECKING:
-    from vitreous.inspection.runs import comparison as page_of_runs
-else:  # it imports matplotlib, which is not installed everywhere
-    page_of_runs = LazyModule("vitreous.inspection.runs.comparison")
 
 
 @with_options(CompareOptions)
@@ -49,6 +45,8 @@ def compare(*runs: str | Path | RunLike, **options: Unpack[CompareOptions]) -> C
         InputError: fewer than two runs, runs of different tasks, a run without a model, or nothing held out.
     """
     require_packages("matplotlib", extra="train", what="compare")
+    from vitreous.inspection.runs.comparison import write_comparison  # it imports matplotlib
+
     for each in runs:
         if not isinstance(each, str | Path | RunLike):
             kind = type(each).__name__
@@ -75,7 +73,7 @@ def compare(*runs: str | Path | RunLike, **options: Unpack[CompareOptions]) -> C
     how = computation(options["device"], options["batch_size"], options["workers"])
     precision = options["precision"]
     compared: list[ComparedRun] = []
-    shown: page_of_runs.Shown | None = None
+    shown: tuple[ImageDataset, Preprocessing] | None = None
     with speaking(options["language"]), progress_bar("comparing", options["progress"]) as advance:
         for path, name in zip(paths, names_of(paths), strict=True):
             run, images = compared_run(task, path, name, source, advance, precision=precision, **how)
@@ -84,7 +82,7 @@ def compare(*runs: str | Path | RunLike, **options: Unpack[CompareOptions]) -> C
         found = compare_runs(task.name, compared)
         with writing_to(page):
             page.parent.mkdir(parents=True, exist_ok=True)
-            return page_of_runs.write_comparison(found, page, task.info.panels, shown)
+            return write_comparison(found, page, task.info.panels, shown)
 
 
 def names_of(paths: Sequence[Path]) -> list[str]:
@@ -98,8 +96,9 @@ def names_of(paths: Sequence[Path]) -> list[str]:
 
 def compared_run(
     task: AnyTask, path: Path, name: str, source: Any, advance: Any, *, precision: str, **how: Any
-) -> tuple[ComparedRun, page_of_runs.Shown | None]:
-    """Return a run with its evaluation, and the images of it, where it answers to images."""
+) -> tuple[ComparedRun, tuple[ImageDataset, Preprocessing] | None]:
+    """Return a run with its evaluation; and the images of that with how they are prepared, where it answers
+    to images."""
     run = open_run(path)
     evaluation, shown = None, None
     if task.info.no_answers:
@@ -113,6 +112,6 @@ def compared_run(
             evaluation = task.evaluate(answerer, held.examples, progress=advance, **how)
         model.to("cpu")
         if isinstance(held.examples, ImageDataset):
-            shown = page_of_runs.Shown(held.examples, model.preprocessing)
+            shown = held.examples, model.preprocessing
     size = sum(each.numel() for each in model.parameters())
     return ComparedRun(name, path, size, run.metrics(), leaves(run.config), evaluation), shown

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.workers import worker_count
@@ -21,19 +20,15 @@ MOST_DIFFERING = 5000  # examples in the page
 MOST_TEXTS = 200
 
 
-class Shown(NamedTuple):
-    """The images of the first run's evaluation, by their `indices`, and how they are shown."""
-
-    images: ImageDataset
-    preprocessing: Preprocessing
-
-
-def write_comparison(found: Comparison, path: Path, curves: str, shown: Shown | None) -> Comparison:
+def write_comparison(
+    found: Comparison, path: Path, curves: str, shown: tuple[ImageDataset, Preprocessing] | None
+) -> Comparison:
     """Write the page of a comparison; it replaces nothing.
 
     Args:
         curves: the kind of the runs' panels, in the catalog.
-        shown: the images that were evaluated; None of texts, and where there are none.
+        shown: the images of the first run's evaluation, and how they are prepared; None of texts, and where
+            there are none.
     """
     parts: list[Exhibit | LeftOut] = [
         exhibit("runs", HTML.rows(found.lines()), first=found.runs[0].name, several=len(found.runs) > 2),
@@ -84,21 +79,22 @@ def classes_changes(found: Comparison) -> Exhibit:
     return exhibit(f"changes.{found.task}", HTML.rows([header, *rows]))
 
 
-def disagreements(found: Comparison, shown: Shown | None) -> Exhibit | LeftOut:
+def disagreements(found: Comparison, shown: tuple[ImageDataset, Preprocessing] | None) -> Exhibit | LeftOut:
     """Show the examples that the runs answer differently: images to filter and sort, texts in a table."""
     rows = found.differing
     if not len(rows):
         return left_out("disagreements", "no-disagreements", count=found.count)
     if shown:
+        images, preprocessing = shown
         rows, first = rows[:MOST_DIFFERING], found.common[0]
         some = first.subset(rows)
         answers = {run.name: each.subset(rows) for run, each in zip(found.runs, found.answers, strict=True)}
         return predictions_figure(
             answers,
             some.names,
-            shown.images,
+            images,
             some.indices,
-            shown.preprocessing,
+            preprocessing,
             entry="disagreements",
             workers=worker_count(None),
             total=found.count,
