@@ -16,6 +16,7 @@ from vitreous.models.bit import BiTConfig
 from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import Config
 from vitreous.models.model import Model
+from vitreous.models.settings import set_leaf
 from vitreous.models.vit import ViT
 
 # Of each field of the configuration, what a format can hold; None for anything. A dot goes into the stem or
@@ -206,11 +207,7 @@ def without_parts(model: Model, drop: Sequence[str], limits: Limits) -> Model:
             tree["num_classes"] = None
             tree |= {"representation_size": None} if field == "representation_size" else {}
         elif (allowed := limits.get(field)) and value_of(model.config, field) not in allowed:
-            *branches, leaf = field.split(".")
-            part = tree
-            for branch in branches:
-                part = part[branch]
-            part[leaf] = next(iter(allowed))
+            set_leaf(tree, field, next(iter(allowed)))
     tree = {name: value for name, value in tree.items() if name in type(model.config).model_fields}
     config = model.config.checked(tree, {})
     headless = {"labels": None, "task": None} if config.num_classes is None else {}

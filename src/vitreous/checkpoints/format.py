@@ -393,11 +393,14 @@ def image_size_of(
             f"stored_image_size=(height, width) of the images it was made for, in patches of "
             f"{patch[0]}x{patch[1]} pixels"
         )
-    square = side * patch[0], side * patch[1]
-    source.assumed.append(
-        f"images of {square[0]}x{square[1]}, a square of patches (or pass stored_image_size=)"
-    )
-    return square
+    return assumed_square(source, side, patch)
+
+
+def assumed_square(source: Source, side: int, patch: tuple[int, int]) -> tuple[int, int]:
+    """Return the size of images with so many patches on each side, which is then said to be assumed."""
+    height, width = side * patch[0], side * patch[1]
+    source.assumed.append(f"images of {height}x{width}, a square of patches (or pass stored_image_size=)")
+    return height, width
 
 
 def flat_patch_size(source: Source, patch_dim: int, channels: int) -> tuple[int, int]:

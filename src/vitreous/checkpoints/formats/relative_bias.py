@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from math import isqrt
 from typing import TypedDict
 
-from vitreous.checkpoints.format import as_pair
+from vitreous.checkpoints.format import as_pair, assumed_square
 from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.weights import Row, same
 from vitreous.errors import InputError
@@ -67,11 +67,7 @@ def size_of_offsets(
             f"{source.where}: {offsets} offsets of relative positions are not those of a square grid: pass "
             "stored_image_size=(height, width) of the images that it was made for"
         )
-    square = (span + 1) // 2 * patch[0], (span + 1) // 2 * patch[1]
-    source.assumed.append(
-        f"images of {square[0]}x{square[1]}, a square of patches (or pass stored_image_size=)"
-    )
-    return square
+    return assumed_square(source, (span + 1) // 2, patch)
 
 
 def bias_rows(config: ViTConfig, own: str, shared: str) -> list[Row]:
