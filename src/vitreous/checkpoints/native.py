@@ -160,7 +160,7 @@ def is_native(path: str | Path) -> bool:
 
 VITREOUS = Format(
     name="vitreous",
-    about="the project's own folder: weights, configuration, task, preprocessing, labels",
+    about="vitreous's own format: a folder with weights, configuration, task, preprocessing and labels",
     read=read_native,
     write=save_native,
     entries=(("format", "vitreous"),),

@@ -27,26 +27,35 @@ class SplitConfig(Config):
     """Which images are left out, and how some of the others are held out."""
 
     kind: str
-    exclude: str | None = setting(None, "a CSV with the column path: images that are left out of every part")
+    exclude: str | None = setting(
+        None, "a CSV file with the column path, which lists images to leave out of every set"
+    )
 
 
 class SplitByName(SplitConfig):
     """Images are held out by a hash of their names."""
 
     kind: Literal["name"] = setting(
-        "name", "name: by a hash of each image's name, so that other images do not matter; time: the newest"
+        "name",
+        "name: images are held out by a hash of their names, so other images do not matter; time: "
+        "the newest images are held out",
     )
-    seed: int = setting(0, "another number samples another split", ge=0)
-    group_by: str | None = setting(None, "a group is in one part: a manifest's column, or a pattern of names")
+    seed: int = setting(0, "seed of the split: a different number gives a different split", ge=0)
+    group_by: str | None = setting(
+        None,
+        "what keeps a group of images in one set: a column of the manifest, or a pattern that is "
+        "searched for in the names",
+    )
 
 
 class SplitByTime(SplitConfig):
     """The newest images are held out."""
 
-    kind: Literal["time"] = setting("time", "the newest are held out")
+    kind: Literal["time"] = setting("time", "the newest images are held out")
     time: str = setting(
         "exif",
-        "when the camera took an image; file: when it was changed; or a manifest's column",
+        "exif: the time at which the camera took an image; file: the time at which the file was "
+        "changed; otherwise, a column of the manifest",
         min_length=1,
     )
 
@@ -59,9 +68,12 @@ Split = Annotated[
 class FolderForm(Config):
     """A folder with a sub-folder for each class."""
 
-    kind: Literal["folder"] = setting("folder", "folder, manifest, hub, shards, fetched or plain, by DATA")
+    kind: Literal["folder"] = setting(
+        "folder", "the form of DATA: folder, manifest, hub, shards, fetched or plain"
+    )
     nested: Literal["ask", "inner", "outer"] = setting(
-        "ask", "the classes of a folder whose folders all hold the same folders"
+        "ask",
+        "which folders are the classes if the subfolders of DATA all contain folders with the same names",
     )
 
 
@@ -70,41 +82,43 @@ class ManifestForm(Config):
 
     kind: Literal["manifest"] = setting("manifest", "a .csv, .tsv, .jsonl or .parquet file")
     path_column: str | None = setting(
-        None, "the column that names the images; None: path, file_name, filename, image or another usual name"
+        None,
+        "the column that names the images; None: path, file_name, filename, image or another common name",
     )
     label_column: str | None = setting(
         None,
-        "the column of the labels; or several of 0 and 1, a class each, with commas between them; None: "
-        "label, class or another usual name, the only other column, or all others if they hold 0 and 1",
+        "the column that holds the labels, or several columns of 0s and 1s, separated by commas, one "
+        "for each class; None: label, class or another common name, the only other column, or all "
+        "other columns if they contain only 0 and 1",
     )
-    label_separator: str = setting("|", "between the labels of one image", min_length=1)
+    label_separator: str = setting("|", "separator between several labels of one image", min_length=1)
 
 
 class HubForm(Config):
     """A dataset of the datasets library."""
 
     kind: Literal["hub"] = setting("hub", "hf:NAME")
-    streaming: bool = setting(False, "images are fetched while training, not downloaded before")
+    streaming: bool = setting(False, "fetch images during training instead of downloading them first")
 
 
 class ShardsForm(Config):
     """Tar shards on this machine."""
 
     kind: Literal["shards"] = setting("shards", "tar files")
-    streaming: bool = setting(False, "shards are read one after the other, as suits a network's file system")
+    streaming: bool = setting(False, "read shards one after another, which suits network file systems")
 
 
 class FetchedForm(Config):
     """Tar shards that are fetched."""
 
     kind: Literal["fetched"] = setting("fetched", "tar files at s3://, https:// ...")
-    cache_gb: float = setting(100.0, "of them that stay on this machine", gt=0)
+    cache_gb: float = setting(100.0, "gigabytes of fetched shards that are cached on this machine", gt=0)
 
 
 class PlainForm(Config):
     """Anything else, which has no settings of its own."""
 
-    kind: Literal["plain"] = setting("plain", "anything else")
+    kind: Literal["plain"] = setting("plain", "any other form of DATA")
 
 
 AnyForm = FolderForm | ManifestForm | HubForm | ShardsForm | FetchedForm | PlainForm
@@ -115,24 +129,26 @@ FormT = TypeVar("FormT", bound=AnyForm)
 class RecordedSplit(Config):
     """The parts that a run has recorded in its split.csv."""
 
-    file: str | None = setting(None, "split.csv of another run, whose parts these data get")
-    new_images: bool = setting(False, "take in images that split.csv does not list, where there is one")
+    file: str | None = setting(None, "the split.csv file of another run, whose split is used for this data")
+    new_images: bool = setting(False, "include images that split.csv does not list")
 
 
 class ReadingConfig(Config):
     """How the images of a source are read."""
 
     workers: Annotated[int, Field(ge=0)] | None = setting(
-        None, "threads that decode; None: as many as the process's share of the cores"
+        None, "number of threads that decode images; None: the process's share of the cores"
     )
     processes: bool = setting(
-        False, "the workers are processes, in training: the same batches, for many workers"
+        False,
+        "use processes instead of threads as workers in training: they give the same batches, and "
+        "suit a large number of workers",
     )
     in_memory: Literal["auto"] | bool = setting(
-        "auto", "decode once and keep; auto: if it fits a quarter of the memory"
+        "auto", "keep decoded images in memory; auto: if they fit into a quarter of the memory"
     )
     bad_files: Fraction = setting(
-        0.01, "part of images that cannot be read, from which on training stops; 0: at the first"
+        0.01, "share of unreadable images at which training stops; 0: training stops at the first one"
     )
 
 
@@ -140,18 +156,22 @@ class DataConfig(Config):
     """How a source is split, and how its images are loaded."""
 
     split: Split | None = setting(
-        None, "how images are held out, and which left out; None: by a hash of each image's name"
+        None, "how images are held out, and which are left out; None: by a hash of each image's name"
     )
-    recorded: RecordedSplit | None = setting(None, "parts that a run has recorded; None: they are drawn")
-    test_fraction: Probability = setting(0.2, "held out, class by class, of a source without a split")
+    recorded: RecordedSplit | None = setting(None, "a split recorded by a run; None: a new split is made")
+    test_fraction: Probability = setting(
+        0.2, "share of each class that is held out for testing, if the source has no split of its own"
+    )
     validation_fraction: Literal["auto"] | Probability = setting(
         "auto",
-        "taken from what is left for training, for curves, calibration and model selection; auto: 300 "
-        "images, but 1 to 10%, where there are 200 and more, and 10 of a class",
+        "share of the remaining images that is used for curves, calibration and model selection; "
+        "auto: about 300 images (1 to 10%), if there are at least 200, with at least 10 per class",
     )
-    form: Form | None = setting(None, "what DATA is, with its own settings; None: as it is found")
+    form: Form | None = setting(None, "the form of DATA, with its own settings; None: the form is detected")
     reading: ReadingConfig | None = setting(
-        None, "threads or processes, what is kept in memory, broken files; None: as suits the machine"
+        None,
+        "threads or processes, caching in memory, and handling of unreadable files; None: chosen for "
+        "the machine",
     )
     class_balance: bool = setting(False, "sample every class equally often")
 
@@ -186,18 +206,21 @@ class DataConfig(Config):
 class RandomResizedCropConfig(Config):
     """A random part of the image, resized to the model's size (Inception's crop; arXiv 1409.4842)."""
 
-    scale: tuple[float, float] = setting((0.08, 1.0), "part of the area, least and most")
-    ratio: tuple[float, float] = setting((3 / 4, 4 / 3), "width / height, least and most")
+    scale: tuple[float, float] = setting((0.08, 1.0), "smallest and largest share of the image's area")
+    ratio: tuple[float, float] = setting((3 / 4, 4 / 3), "smallest and largest aspect ratio (width / height)")
     sampler: Literal["log-uniform", "tensorflow"] = setting(
         "log-uniform",
-        "how boxes are drawn: log-uniform draws area and ratio as torchvision and timm do; tensorflow draws "
-        "ratio and height, which makes smaller boxes (vit_jax, big_vision)",
+        "how crops are sampled: log-uniform samples the area and the aspect ratio, as in torchvision "
+        "and timm; tensorflow samples the aspect ratio and the height, which gives smaller crops "
+        "(vit_jax, big_vision)",
     )
     antialias: bool = setting(
-        True, "average what is made smaller, as Pillow does; false: bilinear samples, as tf.image.resize"
+        True,
+        "use antialiasing when shrinking images, as in Pillow; false: sample bilinearly without "
+        "antialiasing, as in tf.image.resize",
     )
     truncate: bool = setting(
-        False, "cut off what is below a whole gray level after resizing, as tf.cast; false: round"
+        False, "truncate values to whole gray levels after resizing, as tf.cast does; false: round them"
     )
 
     @model_validator(mode="after")
@@ -213,14 +236,16 @@ class RandAugmentConfig(Config):
     """RandAugment (arXiv 1909.13719): `layers` operations, sampled for each image, at one magnitude."""
 
     kind: Literal["rand-augment"] = setting(
-        "rand-augment", "random operations, or three-augment: one of gray, solarize, blur"
+        "rand-augment", "random operations, or three-augment: one of gray, solarize and blur"
     )
-    layers: Positive = setting(2, "operations for each image [N]")
-    magnitude: NotNegative = setting(9.0, "[M] of 10; of 30 in torchvision's and big_vision's lists")
-    magnitude_std: NotNegative = setting(0.0, "standard deviation of the magnitude; 0.5 in DeiT")
-    probability: Fraction = setting(1.0, "of each operation; timm uses 0.5")
+    layers: Positive = setting(2, "number of operations for each image [N]")
+    magnitude: NotNegative = setting(
+        9.0, "magnitude [M] on a scale up to 10; up to 30 in torchvision's and big_vision's lists"
+    )
+    magnitude_std: NotNegative = setting(0.0, "standard deviation of the magnitude; DeiT uses 0.5")
+    probability: Fraction = setting(1.0, "probability of each operation; timm uses 0.5")
     operations: Literal["paper", "torchvision", "timm", "big_vision"] = setting(
-        "paper", "the list of operations and their ranges; the frameworks disagree"
+        "paper", "the list of operations and their ranges, which differ between frameworks"
     )
 
     @model_validator(mode="after")
@@ -237,7 +262,7 @@ class RandAugmentConfig(Config):
 class ThreeAugmentConfig(Config):
     """One of gray, solarize, blur (DeiT-III, arXiv 2204.07118)."""
 
-    kind: Literal["three-augment"] = setting("three-augment", "one of gray, solarize, blur")
+    kind: Literal["three-augment"] = setting("three-augment", "one of gray, solarize and blur")
 
 
 AnyPolicy = RandAugmentConfig | ThreeAugmentConfig
@@ -249,33 +274,43 @@ Policy = Annotated[
 class ColorJitterConfig(Config):
     """Brightness, contrast, saturation by factors in 1 ± value; hue by turns of ± value; in random order."""
 
-    brightness: NotNegative = setting(0.3, "factor 1 ± this")
-    contrast: NotNegative = setting(0.3, "factor 1 ± this")
-    saturation: NotNegative = setting(0.3, "factor 1 ± this")
-    hue: Annotated[float, Field(ge=0, le=0.5)] = setting(0.0, "± this part of the color circle, up to 0.5")
+    brightness: NotNegative = setting(0.3, "range of the random factor: 1 ± this value")
+    contrast: NotNegative = setting(0.3, "range of the random factor: 1 ± this value")
+    saturation: NotNegative = setting(0.3, "range of the random factor: 1 ± this value")
+    hue: Annotated[float, Field(ge=0, le=0.5)] = setting(
+        0.0, "range of the random shift: ± this share of the color circle, up to 0.5"
+    )
 
 
 class AffineConfig(Config):
     """Rotation, shift, scale and shear of each image, sampled uniformly; and bending, on top of them."""
 
-    rotate: Annotated[float, Field(ge=0, le=180)] = setting(0.0, "± degrees")
-    translate: Fraction = setting(0.0, "± part of each side")
-    scale: Annotated[float, Field(ge=0, lt=1)] = setting(0.0, "1 ± this")
-    shear: Annotated[float, Field(ge=0, lt=80)] = setting(0.0, "± degrees")
-    elastic: Fraction = setting(0.0, "smooth bending: deviation at 4 x 4 points, as a part of each side")
+    rotate: Annotated[float, Field(ge=0, le=180)] = setting(
+        0.0, "range of the random rotation: ± this number of degrees"
+    )
+    translate: Fraction = setting(0.0, "range of the random shift: ± this share of each side")
+    scale: Annotated[float, Field(ge=0, lt=1)] = setting(0.0, "range of the random scale: 1 ± this value")
+    shear: Annotated[float, Field(ge=0, lt=80)] = setting(
+        0.0, "range of the random shear: ± this number of degrees"
+    )
+    elastic: Fraction = setting(
+        0.0, "smooth bending: standard deviation of the shifts of 4 x 4 points, as a share of each side"
+    )
     fill: Literal["border", "mean", "darkest"] = setting(
-        "border", "of what comes in: the edge repeated, the mean color, or the image's darkest value"
+        "border",
+        "what fills the areas that become visible: the edge pixels, the mean color, or the image's "
+        "darkest value",
     )
 
 
 class MixConfig(Config):
     """Pairs of images are mixed, and their targets alike; with both, each batch takes one at random."""
 
-    mixup: NotNegative = setting(0.0, "alpha of Mixup's Beta (arXiv 1710.09412); 0: none")
-    cutmix: NotNegative = setting(0.0, "alpha of CutMix's Beta (arXiv 1905.04899); 0: none")
-    probability: Fraction = setting(1.0, "of a batch being mixed at all")
+    mixup: NotNegative = setting(0.0, "alpha of Mixup's Beta distribution (arXiv 1710.09412); 0: no Mixup")
+    cutmix: NotNegative = setting(0.0, "alpha of CutMix's Beta distribution (arXiv 1905.04899); 0: no CutMix")
+    probability: Fraction = setting(1.0, "probability that a batch is mixed")
     whole_targets: bool = setting(
-        False, "the classes of both images count in full, and not by their shares (DeiT III)"
+        False, "count the classes of both images in full, instead of in proportion to their shares (DeiT III)"
     )
 
     @model_validator(mode="after")
@@ -296,21 +331,24 @@ Flip = Annotated[tuple[Fraction, Fraction], BeforeValidator(sideways)]
 class AugmentationConfig(Config):
     """What is done to training images, in the order of the fields. Nothing, unless set."""
 
-    repeated_augmentation: Positive = setting(1, "copies of an image in a batch (arXiv 1902.05509)")
+    repeated_augmentation: Positive = setting(
+        1, "number of copies of each image in a batch (arXiv 1902.05509)"
+    )
     random_resized_crop: RandomResizedCropConfig | None = setting(
-        None, "a random part, resized; None: the evaluation's crop"
+        None, "crop a random part of the image and resize it; None: crop as in evaluation"
     )
     flip: Flip = setting(
-        (0.0, 0.0), "probabilities of mirroring left and right, top and bottom; one number: of the first"
+        (0.0, 0.0),
+        "probabilities of mirroring an image horizontally and vertically; one number: only horizontally",
     )
-    policy: Policy | None = setting(None, "random operations on each image; None: none")
+    policy: Policy | None = setting(None, "random operations on each image; None: no such operations")
     color_jitter: ColorJitterConfig | None = setting(
-        None, "random brightness, contrast, saturation and hue; None: off"
+        None, "random changes in brightness, contrast, saturation and hue; None: off"
     )
     affine: AffineConfig | None = setting(None, "random rotation, shift, scale and shear; None: off")
-    noise: NotNegative = setting(0.0, "standard deviation, of normalized values")
-    random_erasing: Fraction = setting(0.0, "probability of one rectangle (1708.04896)")
-    mix: MixConfig | None = setting(None, "Mixup and CutMix, by which targets become soft; None: off")
+    noise: NotNegative = setting(0.0, "standard deviation of the noise that is added to normalized values")
+    random_erasing: Fraction = setting(0.0, "probability that a random rectangle is erased (1708.04896)")
+    mix: MixConfig | None = setting(None, "Mixup and CutMix, which make targets soft; None: off")
 
     @property
     def changes_colors(self) -> bool:

@@ -31,18 +31,22 @@ class BiTConfig(ResNetConfig):
         torch.Size([1, 10])
     """
 
-    image_size: Sides = setting((224, 224), "(H, W) in pixels; any size works")
-    channels: Positive = setting(3, "of the image")
-    num_classes: Positive | None = setting(1000, "None: no head, features come out")
-    layers: tuple[Positive, ...] = setting((3, 4, 6, 3), "bottleneck units in each stage", min_length=1)
+    image_size: Sides = setting((224, 224), "image size (H, W) in pixels; any size works")
+    channels: Positive = setting(3, "number of channels of the image")
+    num_classes: Positive | None = setting(
+        1000, "number of classes; None: the model has no head and returns features"
+    )
+    layers: tuple[Positive, ...] = setting(
+        (3, 4, 6, 3), "number of bottleneck units in each stage", min_length=1
+    )
     order: Literal["pre-activation", "post-activation"] = setting(
-        "pre-activation", "GroupNorm and ReLU before each convolution (v2), or after it"
+        "pre-activation", "whether GroupNorm and ReLU come before each convolution (v2) or after it"
     )
     standardization: Literal["std", "variance"] = setting(
-        "variance", "weights divided by std + eps or by sqrt(variance + eps)"
+        "variance", "whether weights are divided by std + eps or by sqrt(variance + eps)"
     )
-    standardization_eps: float = setting(1e-10, "added to the deviation or to the variance")
-    norm_eps: float = setting(1e-5, "added to the variance in each GroupNorm")
+    standardization_eps: float = setting(1e-10, "constant added to the standard deviation or to the variance")
+    norm_eps: float = setting(1e-5, "constant added to the variance in each GroupNorm")
 
     @model_validator(mode="after")
     def _published(self) -> BiTConfig:

@@ -49,54 +49,62 @@ class ViTConfig(Config):
         >>> model = vt.create(config)
     """
 
-    image_size: Sides = setting((224, 224), "(H, W) in pixels")
-    channels: Positive = setting(3, "[C]")
-    patch_size: Sides = setting((16, 16), "[P] rows and columns")
+    image_size: Sides = setting((224, 224), "image size (H, W) in pixels")
+    channels: Positive = setting(3, "number of channels [C]")
+    patch_size: Sides = setting((16, 16), "height and width of a patch in pixels [P]")
     edge: Literal["refuse", "pad", "drop"] = setting(
         "refuse",
-        "pixels right and below that fill no patch: refuse such sizes, pad them with zeros to a whole patch, "
-        "or drop them as a convolution does",
+        "what to do with pixels at the right and at the bottom that do not fill a patch: refuse the "
+        "size, pad it with zeros to whole patches, or drop these pixels, as a convolution does",
     )
-    num_classes: Positive | None = setting(1000, "None: no head, features come out")
+    num_classes: Positive | None = setting(
+        1000, "number of classes; None: the model has no head and returns features"
+    )
 
-    width: Positive = setting(768, "[D]")
-    depth: Annotated[int, Field(gt=0, le=4096)] = setting(12, "[L] encoder layers")
-    heads: Positive = setting(12, "[k]")
-    head_dim: Positive | None = setting(None, "[D_h] None: width / heads")
-    mlp_dim: Positive = setting(3072, "hidden numbers of each MLP")
+    width: Positive = setting(768, "embedding dimension [D]")
+    depth: Annotated[int, Field(gt=0, le=4096)] = setting(12, "number of encoder layers [L]")
+    heads: Positive = setting(12, "number of attention heads [k]")
+    head_dim: Positive | None = setting(None, "head dimension [D_h]; None: width / heads")
+    mlp_dim: Positive = setting(3072, "number of hidden units of each MLP")
 
     stem: Stem = setting(
-        PatchStemConfig(), "what turns pixels into tokens: patch, convolution, resnet or efficientnet-lite"
+        PatchStemConfig(),
+        "the part that turns pixels into tokens: patch, convolution, resnet or efficientnet-lite",
     )
     position: Position = setting(
-        LearnedPositionConfig(), "learned, learned-2d, sincos-2d, relative, relative-bias, rotary-2d or none"
+        LearnedPositionConfig(),
+        "kind of position embedding: learned, learned-2d, sincos-2d, relative, relative-bias, "
+        "rotary-2d or none",
     )
-    class_token: bool = setting(True, "a learned token before the patches")
-    registers: int = setting(0, "tokens without position or meaning (2309.16588)", ge=0)
-    pooling: Pooling = setting(TokenPoolingConfig(), "what the head reads of the tokens")
+    class_token: bool = setting(True, "whether a learned class token is placed before the patches")
+    registers: int = setting(
+        0, "number of registers: additional tokens that do not correspond to a patch (2309.16588)", ge=0
+    )
+    pooling: Pooling = setting(TokenPoolingConfig(), "what the head reads from the tokens")
 
     norm: Literal["pre", "post", "post-branch", "parallel"] = setting(
         "pre",
-        "LayerNorm before each branch, after the sum, on the branch's output, or before both branches of the "
-        "same tokens (2302.05442)",
+        "where LayerNorm is applied: before each branch, after the sum, to the branch's output, or "
+        "before both branches, which read the same tokens (2302.05442)",
     )
     norm_kind: Literal["layer", "rms"] = setting(
-        "layer", "LayerNorm, or RMSNorm: without mean and bias (1910.07467)"
+        "layer", "LayerNorm, or RMSNorm, which has neither mean nor bias (1910.07467)"
     )
-    norm_eps: float = setting(1e-6, "added to the variance in each LayerNorm", gt=0)
+    norm_eps: float = setting(1e-6, "constant added to the variance in each LayerNorm", gt=0)
     final_norm: OrNone[Literal["tokens", "pooled", "both", "none"]] = setting(
-        "tokens", "the last LayerNorm: on the tokens, on what was pooled, on both, or not at all"
+        "tokens",
+        "where the last LayerNorm is applied: to the tokens, after pooling, in both places, or nowhere",
     )
     qkv_bias: bool = setting(True, "whether q, k and v have a bias")
     extra_norms: NormPlaces = setting(
         (),
-        "on the tokens before layer 1 (CLIP), in the attention before its projection, in the MLP before its "
-        "last matrix (2210.06423)",
+        "additional LayerNorms: on the tokens before layer 1 (CLIP), in the attention before its "
+        "output projection, or in the MLP before its last matrix (2210.06423)",
     )
     qk_norm: OrNone[Literal["none", "head", "layer", "unit"]] = setting(
         "none",
-        "of queries and keys: one norm for each head, one over the heads of a layer (InternViT-6B), or unit "
-        "length times a gain of each head and channel",
+        "normalization of queries and keys: separately for each head, over all heads of a layer "
+        "(InternViT-6B), or to unit length, multiplied by a gain for each head and channel",
     )
     mlp: Literal[
         "gelu",
@@ -109,16 +117,18 @@ class ViTConfig(Config):
         "geglu_tanh",
         "quick_geglu",
         "reglu",
-    ] = setting("gelu", "activation function of the MLP, or the kind of a gated one (2002.05202)")
-    layer_scale: float | None = setting(None, "initial value; None: no LayerScale")
+    ] = setting("gelu", "activation function of the MLP, or the kind of gated MLP (2002.05202)")
+    layer_scale: float | None = setting(None, "initial value of LayerScale; None: no LayerScale")
     representation_size: Positive | None = setting(
         None, "width of the tanh layer before the head, for pre-training (pre_logits)"
     )
 
-    dropout: Probability = setting(0.0, "of tokens, and of each branch's output")
-    attention_dropout: Probability = setting(0.0, "of the attention weights")
+    dropout: Probability = setting(0.0, "dropout rate of the tokens and of each branch's output")
+    attention_dropout: Probability = setting(0.0, "dropout rate of the attention weights")
     drop_path: DropPath = setting(
-        (0.0, 0.0), "stochastic depth of the first and the last layer, linear between; one number: from 0"
+        (0.0, 0.0),
+        "rates of stochastic depth in the first and the last layer, with a linear increase between "
+        "them; one number: the rate in the last layer, increasing from 0",
     )
 
     if TYPE_CHECKING:  # a type checker does not know that one number is a square

@@ -126,13 +126,15 @@ class StemConfig(Config):
 class PatchStemConfig(StemConfig):
     """Patches of P x P pixels, projected linearly (Eq. 1)."""
 
-    kind: Literal["patch"] = setting("patch", "one linear map of each patch")
+    kind: Literal["patch"] = setting("patch", "a linear projection of each patch")
     bias: bool = setting(True, "whether the projection adds a bias")
     form: Literal["convolution", "linear"] = setting(
-        "convolution", "a convolution with stride P, or cut and multiply: the same map"
+        "convolution",
+        "computed by a convolution with stride P, or by splitting the image and multiplying; both "
+        "give the same result",
     )
-    norm_before: bool = setting(False, "LayerNorm on the flat patch (linear form)")
-    norm_after: bool = setting(False, "LayerNorm on the projected patch (linear form)")
+    norm_before: bool = setting(False, "LayerNorm on the flattened patch (only in the linear form)")
+    norm_after: bool = setting(False, "LayerNorm on the projected patch (only in the linear form)")
 
     @model_validator(mode="after")
     def _norms_of_the_linear_form(self) -> PatchStemConfig:
@@ -147,10 +149,14 @@ class ConvolutionStemConfig(StemConfig):
     """3x3 convolutions before the tokens (arXiv 2106.14881); the strides' product is the patch size."""
 
     kind: Literal["convolution"] = setting("convolution", "a few convolutions before the tokens")
-    widths: tuple[Positive, ...] = setting((48, 96, 192, 384), "channels of each convolution", min_length=1)
-    strides: tuple[Positive, ...] = setting((2, 2, 2, 2), "of each convolution", min_length=1)
+    widths: tuple[Positive, ...] = setting(
+        (48, 96, 192, 384), "number of channels of each convolution", min_length=1
+    )
+    strides: tuple[Positive, ...] = setting((2, 2, 2, 2), "stride of each convolution", min_length=1)
     norm: Literal["layer", "instance"] = setting(
-        "layer", "over all channels together, or each by itself: blind to brightness and contrast"
+        "layer",
+        "normalization over all channels together, or over each channel separately, which ignores "
+        "brightness and contrast",
     )
     title = {"en": "convolutions", "ko": "합성곱"}
 
@@ -173,13 +179,18 @@ class ConvolutionStemConfig(StemConfig):
 class ResNetConfig(Config):
     """A ResNet with GroupNorm and weight standardization."""
 
-    layers: tuple[Positive, ...] = setting((3, 4, 6, 3), "bottleneck units in each stage")
-    width_factor: float = setting(1.0, "times 64 channels in the root, 256 in stage 1", gt=0)
-    standardization: Literal["std", "variance"] = setting(
-        "std", "weights divided by std + eps (Google) or by sqrt(variance + eps) (timm)"
+    layers: tuple[Positive, ...] = setting((3, 4, 6, 3), "number of bottleneck units in each stage")
+    width_factor: float = setting(
+        1.0,
+        "factor of the widths: the root has 64 channels times this factor, and stage 1 has 256 times "
+        "this factor",
+        gt=0,
     )
-    standardization_eps: float = setting(1e-5, "added to the deviation or to the variance")
-    norm_eps: float = setting(1e-6, "GroupNorm: 1e-6 in Google's code, 1e-5 in timm's")
+    standardization: Literal["std", "variance"] = setting(
+        "std", "whether weights are divided by std + eps (Google) or by sqrt(variance + eps) (timm)"
+    )
+    standardization_eps: float = setting(1e-5, "constant added to the standard deviation or to the variance")
+    norm_eps: float = setting(1e-6, "epsilon of GroupNorm: 1e-6 in Google's code, 1e-5 in timm's")
 
     @model_validator(mode="after")
     def _groups(self) -> ResNetConfig:
@@ -217,9 +228,11 @@ class ResNetStemConfig(StemConfig, ResNetConfig):
     the feature map times the ResNet's stride, so `patch_size` stays in pixels."""
 
     kind: Literal["resnet"] = setting("resnet", "the feature map of a ResNet: a hybrid")
-    layers: tuple[Positive, ...] = setting((3, 4, 9), "bottleneck units in each stage; empty: the root alone")
+    layers: tuple[Positive, ...] = setting(
+        (3, 4, 9), "number of bottleneck units in each stage; empty: only the root"
+    )
     widths: tuple[Positive, ...] | None = setting(
-        None, "output channels of each stage; None: width_factor * 256, 512, 1024, 2048"
+        None, "number of output channels of each stage; None: width_factor times 256, 512, 1024 and 2048"
     )
     title = {"en": "a ResNet", "ko": "ResNet"}
 
@@ -256,17 +269,20 @@ class EfficientNetLiteStemConfig(StemConfig):
     )
     blocks: int = setting(
         11,
-        "inverted residuals: 11 give 112 channels of cells of 16x16 pixels, all 16 give 320 of 32x32",
+        "number of inverted residual blocks: 11 give 112 channels and cells of 16x16 pixels, all 16 "
+        "give 320 channels and cells of 32x32 pixels",
         ge=1,
         le=LITE0_BLOCKS,
     )
     maps: Literal["last", "several"] = setting(
         "last",
-        "the last block's map; or, of all 16 blocks, the last maps of stages 4 to 7 and that of the 1280 "
-        "channels after them, joined",
+        "which feature maps are used: that of the last block or, with all 16 blocks, the last maps "
+        "of stages 4 to 7 and the map of 1280 channels after them, concatenated",
     )
     projection: bool = setting(
-        True, "whether cells are projected to the width; without it the width is their number of channels"
+        True,
+        "whether cells are projected to the embedding dimension; without the projection, the "
+        "embedding dimension is their number of channels",
     )
     title = {"en": "an EfficientNet-Lite0", "ko": "EfficientNet-Lite0"}
 
@@ -351,25 +367,32 @@ Stem = Annotated[
 class AxialRotaryConfig(Config):
     """Rotary positions whose pairs of channels have one axis each (arXiv 2104.09864)."""
 
-    kind: Literal["axial"] = setting("axial", "each pair of channels has one axis")
-    temperature: float | None = setting(None, "longest wave; None: 100, or as `periods` say", gt=0)
+    kind: Literal["axial"] = setting("axial", "each pair of channels encodes one axis")
+    temperature: float | None = setting(None, "longest wavelength; None: 100, or as given by `periods`", gt=0)
     periods: tuple[Annotated[float, Field(gt=0)], ...] | None = setting(
         None, "wavelengths of one axis, instead of a temperature", min_length=1
     )
     pairs: Literal["interleaved", "halves"] = setting(
-        "interleaved", "which channels are a pair: neighbors, or i and i + D_h / 2"
+        "interleaved", "which channels form a pair: neighboring ones, or i and i + D_h / 2"
     )
-    axes: Literal["xy", "yx"] = setting("xy", "the axis of the first half of the pairs")
+    axes: Literal["xy", "yx"] = setting("xy", "the axis that the first half of the pairs encodes")
     coordinates: Literal["index", "centered", "centered-min", "centered-max"] = setting(
-        "index", "0, 1, 2 ..., or centers from -1 to 1, on each axis or by the shorter or longer one"
+        "index",
+        "how positions are numbered: 0, 1, 2 ..., or centers from -1 to 1, scaled on each axis "
+        "separately, or by the shorter or longer axis",
     )
-    offset: float = setting(0.0, "added to an index")
+    offset: float = setting(0.0, "number added to each index")
     reference: tuple[Positive, Positive] | None = setting(
-        None, "the grid (rows, columns) of pre-training that indices are scaled to"
+        None, "the grid (rows, columns) used in pre-training, to which indices are scaled"
     )
-    class_angles: bool = setting(False, "the class token is rotated by learned angles, of all layers (MLCD)")
+    class_angles: bool = setting(
+        False, "whether the class token is rotated by learned angles, which all layers share (MLCD)"
+    )
     register_temperature: float | None = setting(
-        None, "longest wave of the registers on a square grid of their own (ViT-5); None: not rotated", gt=0
+        None,
+        "longest wavelength for the registers, which have their own square grid (ViT-5); None: "
+        "registers are not rotated",
+        gt=0,
     )
 
     @model_validator(mode="after")
@@ -384,13 +407,15 @@ class AxialRotaryConfig(Config):
 class MixedRotaryConfig(Config):
     """Rotary positions whose pairs of channels have both axes, with learned frequencies (2403.13298)."""
 
-    kind: Literal["mixed"] = setting("mixed", "each pair of channels has both axes, learned")
-    temperature: float = setting(10.0, "longest wave at the start", gt=0)
-    pairs: Literal["interleaved", "halves"] = setting(
-        "interleaved", "which channels are a pair: neighbors, or i and i + D_h / 2"
+    kind: Literal["mixed"] = setting(
+        "mixed", "each pair of channels encodes both axes, with learned frequencies"
     )
-    axes: Literal["xy", "yx"] = setting("xy", "the axis of the first frequencies")
-    offset: float = setting(0.0, "added to an index")
+    temperature: float = setting(10.0, "longest wavelength at initialization", gt=0)
+    pairs: Literal["interleaved", "halves"] = setting(
+        "interleaved", "which channels form a pair: neighboring ones, or i and i + D_h / 2"
+    )
+    axes: Literal["xy", "yx"] = setting("xy", "the axis that the first frequencies encode")
+    offset: float = setting(0.0, "number added to each index")
 
 
 Rotary = Annotated[
@@ -402,7 +427,7 @@ Rotary = Annotated[
 class NoPositionConfig(Config):
     """No positions: the encoder sees a set of patches."""
 
-    kind: Literal["none"] = setting("none", "no positions")
+    kind: Literal["none"] = setting("none", "no position embeddings")
     at_stem: ClassVar[bool] = True
     shared: ClassVar[bool] = False
     absolute: ClassVar[bool] = False
@@ -414,9 +439,11 @@ class AddedPositionConfig(Config):
 
     kind: str
     where: Literal["stem", "every-layer", "every-layer-shared"] = setting(
-        "stem", "added once, or in every layer, from one table each or one for all"
+        "stem",
+        "where position embeddings are added: once, or in every layer, from a separate table for "
+        "each layer or from a shared one",
     )
-    rotary: Rotary | None = setting(None, "rotary positions beside the added ones")
+    rotary: Rotary | None = setting(None, "rotary position embeddings in addition to the ones that are added")
     absolute: ClassVar[bool] = False  # beside relative ones
 
     @property
@@ -431,26 +458,30 @@ class AddedPositionConfig(Config):
 class LearnedPositionConfig(AddedPositionConfig):
     """A learned table: a row for each token (the paper), or the sum of one of rows and one of columns."""
 
-    kind: Literal["learned", "learned-2d"] = setting("learned", "learned in 1-D (the paper) or in 2-D")
-    init_std: float = setting(0.02, "of the table, at initialization", ge=0)
+    kind: Literal["learned", "learned-2d"] = setting(
+        "learned", "learned position embeddings, in 1-D (as in the paper) or in 2-D"
+    )
+    init_std: float = setting(0.02, "standard deviation of the table at initialization", ge=0)
 
 
 class SinCosPositionConfig(AddedPositionConfig):
     """Sines and cosines of rows and columns."""
 
     kind: Literal["sincos-2d"] = setting("sincos-2d", "computed from rows and columns")
-    temperature: float = setting(10_000.0, "longest wave", gt=0)
+    temperature: float = setting(10_000.0, "longest wavelength", gt=0)
 
 
 class RelativePositionConfig(Config):
     """Positions inside the attention that depend on the offset of two tokens."""
 
     kind: Literal["relative", "relative-bias"] = setting(
-        "relative", "vectors for each offset (appendix D.4), or a bias for each (BEiT)"
+        "relative", "a vector for each offset (appendix D.4), or a bias for each offset (BEiT)"
     )
-    shared: bool = setting(False, "one table for all layers, instead of one each")
-    absolute: bool = setting(False, "a learned table of positions is added at the stem, too")
-    init_std: float = setting(0.02, "of the table, at initialization", ge=0)
+    shared: bool = setting(False, "whether all layers share one table, instead of having one each")
+    absolute: bool = setting(
+        False, "whether a learned table of position embeddings is also added at the stem"
+    )
+    init_std: float = setting(0.02, "standard deviation of the table at initialization", ge=0)
     at_stem: ClassVar[bool] = False
     rotary: ClassVar[None] = None
 
@@ -459,8 +490,8 @@ class RotaryPositionConfig(Config):
     """Rotary positions alone."""
 
     kind: Literal["rotary-2d"] = setting("rotary-2d", "queries and keys are rotated")
-    shared: bool = setting(False, "one set of angles for all layers, instead of one each")
-    rotary: Rotary = setting(AxialRotaryConfig(), "how they are rotated")
+    shared: bool = setting(False, "whether all layers share one set of angles, instead of having one each")
+    rotary: Rotary = setting(AxialRotaryConfig(), "how queries and keys are rotated")
     at_stem: ClassVar[bool] = False
     absolute: ClassVar[bool] = False
 
@@ -484,9 +515,9 @@ class TokenPoolingConfig(Config):
     kind: Literal["class", "mean", "mean-all", "max", "mean+max", "class+mean", "class+distillation"] = (
         setting(
             "class",
-            "the class token (Eq. 4), the mean of the patches or of all tokens, the maximum of each channel "
-            "over the patches or its average with the mean, class token and mean, or DeiT's class and "
-            "distillation token, each with a head",
+            "what the head reads: the class token (Eq. 4), the mean of the patches or of all tokens, the "
+            "maximum of each channel over the patches or its average with the mean, the class token and "
+            "the mean together, or DeiT's class and distillation tokens, which have a head each",
         )
     )
 
@@ -494,9 +525,13 @@ class TokenPoolingConfig(Config):
 class AttentionPoolingConfig(Config):
     """The head reads what a learned query finds among the patches or among all tokens (MAP)."""
 
-    kind: Literal["attention", "attention-all"] = setting("attention", "of the patches, or of all tokens")
-    heads: Positive | None = setting(None, "None: as many as the encoder has")
-    mlp_dim: Positive | None = setting(None, "None: that of the encoder")
+    kind: Literal["attention", "attention-all"] = setting(
+        "attention", "attention pooling of the patches, or of all tokens"
+    )
+    heads: Positive | None = setting(None, "number of heads; None: as many as in the encoder")
+    mlp_dim: Positive | None = setting(
+        None, "number of hidden units of the MLP; None: as many as in the encoder"
+    )
 
 
 Pooling = Annotated[

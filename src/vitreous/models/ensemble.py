@@ -90,7 +90,7 @@ class EnsembleConfig(Config):
     """Members that answer together: the mean of their probabilities, or of their numbers."""
 
     image_size: Sides = setting((64, 64), "(H, W) in pixels, of which each member makes its own size")
-    channels: Positive = setting(3, "of the image")
+    channels: Positive = setting(3, "number of channels of the image")
     num_classes: Positive = setting(1, "outputs")
     members: tuple[MemberConfig, ...] = setting((MemberConfig(),), "who answers", min_length=1)
 

@@ -39,21 +39,29 @@ class ImagePreparation(Config):
     """
 
     resize: Literal["crop", "squash", "fit"] = setting(
-        "crop", "shorter side and center crop, squashed to the size, or padded"
+        "crop",
+        "how images are resized: by the shorter side, followed by a center crop; by squashing them "
+        "to the size; or by the longer side, with padding",
     )
     crop_fraction: Annotated[float, Field(gt=0, le=1)] = setting(
-        1.0, "part of the resized image that the center crop takes"
+        1.0, "share of the resized image's side that the center crop keeps"
     )
     crop_start: Literal["rounded", "floored"] = setting(
-        "rounded", "half of what is cut off: to even (torchvision, timm), or down"
+        "rounded",
+        "how the offset of the crop (half of what is cut off) is rounded: to even (torchvision, "
+        "timm), or down",
     )
-    interpolation: Interpolation = setting("bicubic", "filter of the resizing")
-    mean: tuple[float, ...] = setting(HALF, "subtracted from each channel, in 0 ... 1")
-    std: tuple[Annotated[float, Field(gt=0)], ...] = setting(HALF, "divides each channel, after the mean")
+    interpolation: Interpolation = setting("bicubic", "filter used for resizing")
+    mean: tuple[float, ...] = setting(
+        HALF, "mean that is subtracted from each channel, for values between 0 and 1"
+    )
+    std: tuple[Annotated[float, Field(gt=0)], ...] = setting(
+        HALF, "standard deviation by which each channel is divided after the mean is subtracted"
+    )
     value_range: tuple[tuple[float, float], ...] | None = setting(
         None,
-        "the (least, largest) stored value that become 0 and 1: one pair, or one for each channel; of images "
-        "of more than 8 bits, as they were measured; None: of their type",
+        "the smallest and the largest stored value, which become 0 and 1: one pair, or one for each "
+        "channel; for images with more than 8 bits, they are measured; None: the limits of the type",
     )
 
     def of_size(self, size: tuple[int, int], channels: int) -> Preprocessing:
@@ -70,8 +78,8 @@ class Preprocessing(ImagePreparation):
         torch.Size([2, 3, 32, 32])
     """
 
-    size: Sides = setting((224, 224), "(H, W) that the model takes")
-    channels: Positive = setting(3, "3 for color, 1 for gray")
+    size: Sides = setting((224, 224), "image size (H, W) that the model takes")
+    channels: Positive = setting(3, "number of channels: 3 for color, 1 for gray")
 
     @model_validator(mode="before")
     @classmethod

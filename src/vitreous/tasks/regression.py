@@ -64,14 +64,14 @@ FOR_CLASSES = {
 class RegressionSettings(Config):
     """How numbers are learned. The model learns (number - center) / scale; its saved head undoes that."""
 
-    loss: Literal["mse", "huber"] = setting("mse", "mean squared error, or Huber's")
-    huber_delta: float = setting(1.0, "where Huber's loss becomes linear", gt=0)
+    loss: Literal["mse", "huber"] = setting("mse", "mean squared error, or the Huber loss")
+    huber_delta: float = setting(1.0, "error at which the Huber loss becomes linear", gt=0)
     center: float = setting(0.0, "mean of the training numbers")
-    scale: float = setting(1.0, "their standard deviation", gt=0)
+    scale: float = setting(1.0, "standard deviation of the training numbers", gt=0)
 
 
 class RegressionConfig(RunConfig):
-    """All of a regression run."""
+    """The complete configuration of a regression run."""
 
     task: Literal["regression"] = setting("regression", "always regression")
     regression: RegressionSettings = RegressionSettings()

@@ -36,18 +36,24 @@ class OptimizerConfig(Config):
 
     kind: str
     weight_decay: NotNegative | tuple[NotNegative, NotNegative] = setting(
-        0.05, "matrices shrink by rate * this in a step; two numbers: from one to the other along a cosine"
+        0.05,
+        "in each step, matrices shrink by this value times the learning rate; two numbers: the value "
+        "goes from the first to the second along a cosine",
     )
     decayed: Literal["kernels", "tokens"] = setting(
         "kernels",
-        "kernels: the weights of linear layers and convolutions; tokens: class and mask tokens and positions "
-        "that learn, too (DINO, MAE)",
+        "what has weight decay; kernels: the weights of linear layers and convolutions; tokens: also "
+        "class and mask tokens, and learned position embeddings (DINO, MAE)",
     )
-    layer_decay: float | None = setting(None, "rate of layer l times this to the power L + 1 - l", gt=0, le=1)
+    layer_decay: float | None = setting(
+        None, "the learning rate of layer l is multiplied by this value to the power L + 1 - l", gt=0, le=1
+    )
     clip_norm: float | ClipEach | None = setting(
-        1.0, "largest norm of the whole gradient, or of each weight's own"
+        1.0, "largest norm of the whole gradient, or of each weight's gradient separately"
     )
-    sam_radius: float | None = setting(None, "sharpness-aware minimization (2010.01412) on top: rho", gt=0)
+    sam_radius: float | None = setting(
+        None, "rho of sharpness-aware minimization (2010.01412); None: it is not used", gt=0
+    )
 
 
 class AdamWConfig(OptimizerConfig):
@@ -55,33 +61,37 @@ class AdamWConfig(OptimizerConfig):
 
     kind: Literal["adamw"] = setting("adamw", "the update rule: adamw, sgd, adafactor or muon")
     betas: tuple[Probability, Probability] = setting(
-        (0.9, 0.999), "of the running means of the gradient and of its square"
+        (0.9, 0.999), "decay rates of the running means of the gradient and of its square"
     )
-    eps: float = setting(1e-8, "added to the root of the second mean", gt=0)
+    eps: float = setting(
+        1e-8, "constant added to the square root of the running mean of the squared gradient", gt=0
+    )
 
 
 class SGDConfig(OptimizerConfig):
     """Stochastic gradient descent with momentum."""
 
-    kind: Literal["sgd"] = setting("sgd", "with momentum")
-    momentum: Probability = setting(0.9, "part of the last step that is taken again")
+    kind: Literal["sgd"] = setting("sgd", "stochastic gradient descent with momentum")
+    momentum: Probability = setting(0.9, "share of the previous step that is added to the next one")
 
 
 class AdafactorConfig(OptimizerConfig):
     """Adafactor (1804.04235)."""
 
-    kind: Literal["adafactor"] = setting("adafactor", "little memory")
+    kind: Literal["adafactor"] = setting("adafactor", "Adafactor, which needs little memory")
 
 
 class MuonConfig(OptimizerConfig):
     """Muon (2502.16982) for the matrices of encoder layers, AdamW for everything else."""
 
-    kind: Literal["muon"] = setting("muon", "orthogonal steps of matrices")
-    momentum: Probability = setting(0.9, "of the matrices' steps")
+    kind: Literal["muon"] = setting("muon", "Muon, which orthogonalizes the steps of matrices")
+    momentum: Probability = setting(0.9, "momentum of the steps of matrices")
     betas: tuple[Probability, Probability] = setting(
-        (0.9, 0.999), "of AdamW's running means of the gradient and of its square"
+        (0.9, 0.999), "decay rates of AdamW's running means of the gradient and of its square"
     )
-    eps: float = setting(1e-8, "of AdamW, added to the root of the second mean", gt=0)
+    eps: float = setting(
+        1e-8, "constant that AdamW adds to the square root of the running mean of the squared gradient", gt=0
+    )
 
 
 AnyOptimizer = AdamWConfig | SGDConfig | AdafactorConfig | MuonConfig
@@ -94,52 +104,67 @@ class ScheduleConfig(Config):
     """The learning rate over the steps, as a share of its peak."""
 
     kind: str
-    warmup: NotNegative = setting(0.05, "linear; steps, or below 1 a share of them")
+    warmup: NotNegative = setting(
+        0.05, "length of the linear warm-up: a number of steps or, below 1, a share of all steps"
+    )
     warmup_start: Share | None = setting(
-        None, "share of the peak in the first step; None: one part of the warm-up, so that it changes weights"
+        None,
+        "learning rate of the first step, as a share of the peak; None: one step's share of the "
+        "warm-up, so that the first step changes the weights",
     )
 
 
 Cooldown = Annotated[
-    float, Field(ge=0, description="linear, to 0, at the end; steps, or below 1 a share of them")
+    float,
+    Field(
+        ge=0,
+        description="length of the linear decrease to 0 at the end: a number of steps or, below 1, a share "
+        "of all steps",
+    ),
 ]
 
 
 class FallingScheduleConfig(ScheduleConfig):
-    """It falls along a line or half a cosine."""
+    """The learning rate falls linearly, or along half a cosine."""
 
     kind: Literal["linear", "cosine"] = setting(
-        "cosine", "after the warm-up: linear, cosine, constant, rsqrt or steps"
+        "cosine", "the form of the schedule after the warm-up: linear, cosine, constant, rsqrt or steps"
     )
-    end: Share = setting(0.0, "where it ends, as a share of the peak")
+    end: Share = setting(0.0, "the final learning rate, as a share of the peak")
     per_epoch: bool = setting(
-        False, "the rate of an epoch is that at the start of the one before it, as in DeiT's loop"
+        False,
+        "the learning rate changes once per epoch, to that of the start of the previous epoch, as in "
+        "DeiT's training loop",
     )
     under_warmup: bool = setting(
-        False, "the curve begins with the first step, under the warm-up, as in timm; false: after it"
+        False,
+        "the curve begins with the first step, during the warm-up, as in timm; false: it begins "
+        "after the warm-up",
     )
 
 
 class ConstantScheduleConfig(ScheduleConfig):
-    """It stays."""
+    """The learning rate stays constant."""
 
-    kind: Literal["constant"] = setting("constant", "after the warm-up")
+    kind: Literal["constant"] = setting("constant", "the form of the schedule after the warm-up")
     cooldown: Cooldown = 0.0
 
 
 class RsqrtScheduleConfig(ScheduleConfig):
-    """It falls with the root of the steps: training can go on for any time (2106.04560)."""
+    """The learning rate falls with the root of the steps, so training can go on for any time (2106.04560)."""
 
-    kind: Literal["rsqrt"] = setting("rsqrt", "after the warm-up")
+    kind: Literal["rsqrt"] = setting("rsqrt", "the form of the schedule after the warm-up")
     cooldown: Cooldown = 0.0
-    timescale: float = setting(10_000, "sqrt(timescale / (timescale + step))", gt=0)
+    timescale: float = setting(10_000, "timescale of the factor sqrt(timescale / (timescale + step))", gt=0)
 
 
 class StepsScheduleConfig(ScheduleConfig):
-    """It is a tenth after each of some parts of the run."""
+    """The learning rate is divided by ten at several points of the run."""
 
-    kind: Literal["steps"] = setting("steps", "after the warm-up")
-    drops: tuple[Share, ...] = setting((0.3, 0.6, 0.9), "parts of the run after which the rate is a tenth")
+    kind: Literal["steps"] = setting("steps", "the form of the schedule after the warm-up")
+    drops: tuple[Share, ...] = setting(
+        (0.3, 0.6, 0.9), "shares of the run after which the learning rate is divided by ten"
+    )
 
 
 AnySchedule = FallingScheduleConfig | ConstantScheduleConfig | RsqrtScheduleConfig | StepsScheduleConfig
@@ -152,21 +177,25 @@ class DistillationConfig(Config):
     """A teacher whose outputs are learned besides the labels (DeiT, 2012.12877, section 4)."""
 
     kind: str
-    teacher: str = Field(min_length=1, description="any model or run")
-    weight: Share = setting(0.5, "of the teacher's part of the loss")
+    teacher: str = Field(min_length=1, description="any model or run, as the teacher")
+    weight: Share = setting(0.5, "weight of the teacher's part of the loss")
 
 
 class HardDistillationConfig(DistillationConfig):
     """The teacher's most probable class is learned."""
 
-    kind: Literal["hard"] = setting("hard", "the teacher's most probable class, or soft: all probabilities")
+    kind: Literal["hard"] = setting(
+        "hard",
+        "hard: the student learns the teacher's most probable class; soft: it learns all of the "
+        "teacher's probabilities",
+    )
 
 
 class SoftDistillationConfig(DistillationConfig):
     """All of the teacher's probabilities are learned (1503.02531)."""
 
-    kind: Literal["soft"] = setting("soft", "all of the teacher's probabilities")
-    temperature: float = setting(3.0, "of the teacher's probabilities and the model's", gt=0)
+    kind: Literal["soft"] = setting("soft", "soft: the student learns all of the teacher's probabilities")
+    temperature: float = setting(3.0, "temperature of the teacher's probabilities and of the student's", gt=0)
 
 
 AnyDistillation = HardDistillationConfig | SoftDistillationConfig
@@ -178,28 +207,36 @@ Distillation = Annotated[
 class LoRAConfig(Config):
     """Low-rank changes of frozen matrices (2106.09685): W + alpha / rank * B A; merged when saved."""
 
-    rank: Positive = setting(8, "4 to 16 is usual")
-    alpha: float = setting(16.0, "scale of the change, divided by the rank", gt=0)
+    rank: Positive = setting(8, "rank of the corrections; 4 to 16 is usual")
+    alpha: float = setting(16.0, "scale of the corrections, which is divided by the rank", gt=0)
     parts: Annotated[tuple[Literal["attention", "mlp"], ...], Names] = setting(
-        ("attention", "mlp"), "whose matrices change"
+        ("attention", "mlp"), "the parts whose matrices get corrections"
     )
 
 
 class EMAConfig(Config):
     """Averaged weights: those that a run tests and saves."""
 
-    decay: float = setting(0.999, "part of the average that a step leaves", gt=0, lt=1)
-    warmup: bool = setting(True, "a short memory at first; false: Polyak's, as long from the start")
+    decay: float = setting(0.999, "share of the average that is kept in each step", gt=0, lt=1)
+    warmup: bool = setting(
+        True,
+        "the average covers only a few steps at first; false: it covers as many from the start "
+        "(Polyak averaging)",
+    )
 
 
 class DrawnHeadConfig(Config):
     """A fresh head's first weights are drawn otherwise than `initialization` says."""
 
     kind: Literal["drawn"] = setting(
-        "drawn", "drawn, or linear: logistic regression on the frozen features of the encoder"
+        "drawn", "drawn: random weights; linear: logistic regression on the frozen features of the encoder"
     )
-    std: NotNegative | None = setting(None, "of its weights; None: as the scheme has it")
-    bias: float = setting(0.0, "for sigmoid -10: all classes improbable at first")
+    std: NotNegative | None = setting(
+        None, "standard deviation of the head's weights; None: as `initialization` says"
+    )
+    bias: float = setting(
+        0.0, "initial bias of the head; with a sigmoid, -10 makes all classes improbable at first"
+    )
 
 
 class LinearHeadConfig(Config):
@@ -216,7 +253,8 @@ class EarlyStoppingConfig(Config):
     """The result is the model of the best validation, not the last one."""
 
     patience: Positive | None = setting(
-        None, "validations without a better score, after which training ends; None: it goes on"
+        None,
+        "number of validations without a better score after which training ends; None: training continues",
     )
 
 
@@ -224,36 +262,47 @@ class RecordsConfig(Config):
     """What is recorded while a model learns, and how often."""
 
     save_every: NotNegative | None = setting(
-        None, "seconds between checkpoints; None: 60, and more where saving takes over 3% of the time"
+        None, "seconds between checkpoints; None: 60, or more if saving would take over 3% of the time"
     )
     keep_every: Positive | None = setting(
-        None, "steps between checkpoints kept for good; None: the last two are kept"
+        None,
+        "number of steps between checkpoints that are kept permanently; None: only the last two "
+        "checkpoints are kept",
     )
-    upload: str | None = setting(None, "URL that checkpoints are copied to, too, such as s3://BUCKET/RUN")
-    log_every: Positive | None = setting(None, "steps between rows of metrics.jsonl; None: an epoch, or 200")
+    upload: str | None = setting(None, "URL to which checkpoints are also copied, such as s3://BUCKET/RUN")
+    log_every: Positive | None = setting(
+        None, "number of steps between rows of metrics.jsonl; None: one epoch, but at most 200 steps"
+    )
     track: Annotated[tuple[Literal["wandb", "mlflow", "trackio"], ...], Names] = setting(
-        (), "experiment trackers, besides metrics.jsonl and TensorBoard"
+        (), "experiment trackers to use in addition to metrics.jsonl and TensorBoard"
     )
     early_stopping: EarlyStoppingConfig | None = setting(
-        None, "keep the model of the best validation; None: the last one"
+        None, "keep the model with the best validation score; None: keep the last one"
     )
 
 
 class MachineConfig(Config):
     """How a step is computed, by one process or by several."""
 
-    grad_accum_steps: Positive = setting(1, "micro-batches of a batch, to save memory")
+    grad_accum_steps: Positive = setting(
+        1, "number of micro-batches into which a batch is split, to save memory"
+    )
     evaluation_batch_size: Positive = setting(
         256,
-        "images in a forward pass without a step; changes no result but a pre-training's: its masks and "
-        "views differ",
+        "number of images in a forward pass during evaluation; it changes no results, except in "
+        "pre-training, where masks and views differ",
     )
-    compile: bool | None = setting(None, "torch.compile; None: on GPUs, long runs with batches of one shape")
-    deterministic: bool = setting(False, "only algorithms that give the same bits each time; slower")
+    compile: bool | None = setting(
+        None, "use torch.compile; None: only on GPUs, for long runs whose batches all have the same shape"
+    )
+    deterministic: bool = setting(
+        False, "use only algorithms that give bit-identical results each time, which is slower"
+    )
     checkpointing: bool = setting(False, "recompute each layer in the backward pass, to save memory")
     shard: bool | Positive = setting(
         False,
-        "each process stores a shard of every weight (FSDP); a number: in groups of so many, each a copy",
+        "each process stores a shard of every weight (FSDP); a number: weights are sharded within "
+        "groups of this many processes, and each group has a full copy",
     )
     timeout: float = setting(10.0, "minutes that processes wait for each other", gt=0)
 
@@ -313,45 +362,55 @@ class TrainingConfig(Config):
 
     length: Annotated[str, AfterValidator(check_length)] = setting(
         "60 epochs",
-        "epochs (passes over the training set, also parts of one), steps (0: the model stays what it begins "
-        "with), or minutes from the command to its report, over all sessions; 90 epochs in 20 minutes: "
-        "whichever is shorter",
+        "a number of epochs (passes over the training set, which need not be whole), of steps (0: "
+        "the model is not trained), or of minutes from the start of the command to its report, over "
+        "all sessions; 90 epochs in 20 minutes: whichever ends first",
     )
-    batch_size: Positive = setting(128, "images in one step, over all processes")
+    batch_size: Positive = setting(128, "number of images in one step, over all processes")
     peak_lr: float = setting(1e-3, "largest learning rate, after the warm-up", gt=0)
     optimizer: Optimizer = setting(AdamWConfig(), "how gradients become steps")
-    schedule: Schedule = setting(FallingScheduleConfig(), "the learning rate over the steps")
+    schedule: Schedule = setting(FallingScheduleConfig(), "how the learning rate changes over the steps")
     lr_batch_size: Positive | None = setting(
-        None, "the batch that peak_lr is for: it grows with batch_size; None: it does not"
+        None,
+        "the batch size for which peak_lr is given: the learning rate grows in proportion to "
+        "batch_size; None: it does not depend on batch_size",
     )
-    ema: EMAConfig | None = setting(None, "averaged weights; None: none")
+    ema: EMAConfig | None = setting(None, "moving average of the weights; None: no average")
 
     loss: Literal["softmax", "sigmoid", "balanced", "focal", "logit-adjusted"] = setting(
         "softmax",
-        "cross-entropy, or binary cross-entropy summed over the classes; for rare classes cross-entropy "
-        "divided by the frequency of the class, times (1 - p)^2 (1708.02002), or of logits plus the log "
-        "frequencies (2007.07314)",
+        "cross-entropy, or binary cross-entropy summed over the classes; for rare classes, "
+        "cross-entropy divided by the frequency of the class, multiplied by (1 - p)^2 (1708.02002), "
+        "or computed from logits plus the logarithms of the frequencies (2007.07314)",
     )
-    label_smoothing: Probability = setting(0.0, "share of the target that is spread over all classes")
-    distillation: Distillation | None = setting(None, "a teacher; None: the labels alone")
-    initialization: Scheme = setting("google", "of random weights: as in Google's code or in timm")
-    head: Head | None = setting(None, "how the head begins; None: as the scheme has it")
+    label_smoothing: Probability = setting(
+        0.0, "share of the target probability that is spread over all classes"
+    )
+    distillation: Distillation | None = setting(None, "the teacher; None: training uses only the labels")
+    initialization: Scheme = setting(
+        "google", "how weights are initialized: as in Google's code, or as in timm"
+    )
+    head: Head | None = setting(None, "how the head is initialized; None: as `initialization` says")
     freeze: Annotated[tuple[str, ...], Names] = setting(
         (),
-        'parts that do not learn: "stem", "blocks.0"; "backbone": all but the head; "position.prefix": no '
-        "positions on the class token",
+        'parts that are not trained: "stem", "blocks.0"; "backbone": everything except the '
+        'head; "position.prefix": the class token has no position embedding',
     )
-    lora: LoRAConfig | None = setting(None, "low-rank changes of frozen matrices; None: all weights learn")
+    lora: LoRAConfig | None = setting(
+        None, "low-rank corrections of frozen matrices; None: all weights are trained"
+    )
 
     precision: Literal["auto", "fp32", "bf16"] = setting(
-        "auto", "auto: bf16 on GPUs, and on CPUs that have it for models of some width"
+        "auto",
+        "auto: bf16 on GPUs that support it, and on CPUs that support it if the model is wide "
+        "enough; otherwise fp32",
     )
     machine: MachineConfig | None = setting(
-        None, "micro-batches, compiled steps, the same bits, shards; None: as suits the machine"
+        None, "micro-batches, compilation, determinism and sharding; None: chosen for the machine"
     )
     records: RecordsConfig | None = setting(
         None,
-        "checkpoints, rows of metrics, trackers and how often, early stopping; None: as suits the length",
+        "checkpoints, rows of metrics, trackers, and early stopping; None: chosen for the length of the run",
     )
 
     @model_validator(mode="after")
@@ -413,10 +472,14 @@ class TrainingConfig(Config):
 class EvaluationConfig(Config):
     """When and how the model is measured on images that it does not learn from."""
 
-    every_epochs: Positive = setting(1, "on the validation set, where there is one")
-    fewshot: bool = setting(False, "few-shot accuracy of the features there, too")
+    every_epochs: Positive = setting(
+        1, "number of epochs between evaluations on the validation set, if there is one"
+    )
+    fewshot: bool = setting(False, "also measure the few-shot accuracy of the features on the validation set")
     calibrate: bool | Annotated[float, Field(gt=0)] = setting(
-        True, "fit a temperature of the probabilities there; a number: the temperature without such a part"
+        True,
+        "fit a temperature for the probabilities on the validation set; a number: the temperature to "
+        "use if there is no validation set",
     )
 
 
@@ -430,7 +493,9 @@ class CommandConfig(Config):
     task: str = ""  # its name in the registry
     source: str = setting("", "the DATA argument")
     source_from_run: str | None = setting(None, "`source` relative to the run directory, if both are files")
-    seed: int = setting(0, "of weights, order, augmentation and dropout", ge=0)
+    seed: int = setting(
+        0, "random seed of the initial weights, the order of images, augmentation and dropout", ge=0
+    )
     training: TrainingConfig = Field(default_factory=TrainingConfig)  # made once a run needs it
 
     of_images: ClassVar[bool] = False  # whether it learns from images
@@ -481,15 +546,15 @@ class CommandConfig(Config):
 
 
 class RunConfig(CommandConfig):
-    """All of a run that learns from images."""
+    """The complete configuration of a run that learns from images."""
 
     vit: ClassVar[type[ViTConfig]] = ViTConfig  # the kind of `model` where it is not a BiT
     of_images: ClassVar[bool] = True
 
     task: str = setting("classification", "classification or multilabel")
     source: str = setting("digits", "the DATA argument")
-    init: str | None = setting(None, "the checkpoint to fine-tune; None: from scratch")
-    recipe: str = setting("", "where the values came from, for the reader")
+    init: str | None = setting(None, "the checkpoint to fine-tune; None: training starts from random weights")
+    recipe: str = setting("", "the recipe that the values come from, for information only")
     model: SerializeAsAny[ViTConfig | BiTConfig] = setting(ViTConfig(), "the architecture: a ViT or a BiT")
     preprocessing: Preparation = ImagePreparation()
     data: DataConfig = Field(default_factory=DataConfig)

@@ -40,16 +40,19 @@ class SegmenterConfig(ViTConfig):
         (5, (64, 64))
     """
 
-    num_classes: Positive = setting(150, "maps [K]; ADE20K's by default", le=MOST_CLASSES)
+    num_classes: Positive = setting(
+        150, "number of classes [K], each with a map; by default that of ADE20K", le=MOST_CLASSES
+    )
     pooling: Pooling = setting(
-        TokenPoolingConfig(kind="mean"), "what features are made of; maps are made of the patches"
+        TokenPoolingConfig(kind="mean"),
+        "what the features are computed from (the maps are always computed from the patches)",
     )
     decoder: Literal["linear", "mask-transformer"] = setting(
-        "mask-transformer", "one linear layer for each patch, or class tokens with attention (Segmenter)"
+        "mask-transformer", "a linear layer applied to each patch, or class tokens with attention (Segmenter)"
     )
-    decoder_depth: Positive = setting(2, "layers of the mask Transformer [M]")
+    decoder_depth: Positive = setting(2, "number of layers of the mask Transformer [M]")
     cells: Positive = setting(
-        1, "each patch gives cells x cells logits of a class: 1 in the paper, up to the patch size"
+        1, "each patch gives cells x cells logits for each class: 1 in the paper, and at most the patch size"
     )
 
     @model_validator(mode="after")

@@ -66,7 +66,7 @@ LARGE_STEM = {"widths": (32, 32, 64, 64, 128, 128, 192), "strides": (2, 1, 2, 1,
 
 
 class SegmentationConfig(RunConfig):
-    """All of a segmenter's run."""
+    """The complete configuration of a segmentation run."""
 
     vit: ClassVar[type[ViTConfig]] = SegmenterConfig
 

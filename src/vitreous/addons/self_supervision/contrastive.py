@@ -37,12 +37,13 @@ ONE_IMAGE = (
 
 
 class ContrastiveConfig(Config):
-    """Temperature and sizes of the head are the authors' for ImageNet. The views are for small images of any
-    kind: large crops, seldom blurred, in any hue, since crops of one image are else found by its colors."""
+    """Contrastive learning, with the authors' temperature and head for ImageNet. The views suit small images
+    of any kind: large crops, seldom blurred, in any hue, since the colors of an image would otherwise give
+    its crops away."""
 
-    temperature: float = setting(0.1, "of the softmax over all other views", gt=0)
-    head_hidden: Positive = setting(2048, "hidden numbers of the projection head")
-    head_outputs: Positive = setting(128, "numbers that are compared")
+    temperature: float = setting(0.1, "temperature of the softmax over all other views", gt=0)
+    head_hidden: Positive = setting(2048, "number of hidden units of the projection head")
+    head_outputs: Positive = setting(128, "number of outputs of the projection head, which are compared")
     views: PairConfig = PairConfig(
         large_scale=(0.6, 1.0), saturation=0.4, hue=0.5, gray=0.3, blur=0.1, solarize=0.0, invert=0.2
     )

@@ -34,20 +34,28 @@ from vitreous.training.step import Measures
 
 
 class DINOConfig(Config):
-    """Defaults are the authors' for ViT-S/16; few images want far fewer prototypes."""
+    """DINO, by default with the authors' settings for ViT-S/16; with few images, use far fewer prototypes."""
 
-    prototypes: Positive = setting(65_536, "[K] outputs of the head")
-    head_hidden: Positive = setting(2048, "hidden numbers of the projection head")
-    head_bottleneck: Positive = setting(256, "numbers before the prototypes")
-    student_temperature: float = setting(0.1, "of the student's softmax", gt=0)
-    teacher_temperature: float = setting(0.07, "of the teacher's softmax, after the warm-up", gt=0)
-    teacher_temperature_start: float = setting(0.04, "of the teacher's softmax, at the beginning", gt=0)
-    teacher_temperature_warmup: float = setting(0.3, "share of the steps", ge=0, le=1)
-    center_momentum: float = setting(
-        0.9, "of the running mean that centers the teacher's outputs", ge=0, lt=1
+    prototypes: Positive = setting(65_536, "number of prototypes, which are the outputs of the head [K]")
+    head_hidden: Positive = setting(2048, "number of hidden units of the projection head")
+    head_bottleneck: Positive = setting(256, "number of units before the prototypes")
+    student_temperature: float = setting(0.1, "temperature of the student's softmax", gt=0)
+    teacher_temperature: float = setting(0.07, "temperature of the teacher's softmax after the warm-up", gt=0)
+    teacher_temperature_start: float = setting(
+        0.04, "temperature of the teacher's softmax at the beginning", gt=0
     )
-    teacher_momentum: float = setting(0.996, "at the start; rises to 1", ge=0, lt=1)
-    freeze_prototypes: float = setting(0.01, "share of the steps, at the start", ge=0, le=1)
+    teacher_temperature_warmup: float = setting(
+        0.3, "length of the temperature's warm-up, as a share of the steps", ge=0, le=1
+    )
+    center_momentum: float = setting(
+        0.9, "momentum of the running mean that centers the teacher's outputs", ge=0, lt=1
+    )
+    teacher_momentum: float = setting(
+        0.996, "momentum of the teacher at the start, which rises to 1", ge=0, lt=1
+    )
+    freeze_prototypes: float = setting(
+        0.01, "share of the steps, at the start, during which the prototypes are frozen", ge=0, le=1
+    )
     views: ViewsConfig = ViewsConfig()
 
 

@@ -24,9 +24,9 @@ BETA = 2.0  # of the smooth L1 distance: quadratic below it
 
 
 class FeatureDistillationConfig(Config):
-    """Whose features are learned."""
+    """The teacher whose features are learned."""
 
-    teacher: str = setting("", "any model or run: runs/large, hf:facebook/dinov2-small")
+    teacher: str = setting("", "any model or run, such as runs/large or hf:facebook/dinov2-small")
 
 
 def check_teacher(config: FeatureDistillationConfig) -> None:

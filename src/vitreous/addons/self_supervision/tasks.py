@@ -55,13 +55,13 @@ class ViewsRunConfig(PretrainingRunConfig):
 
 
 class ContrastiveSettings(Config):
-    """The group [pretraining] of contrastive learning."""
+    """The settings of contrastive learning."""
 
     contrastive: ContrastiveConfig = ContrastiveConfig()
 
 
 class ContrastiveRunConfig(ViewsRunConfig):
-    """All of a run of contrastive learning."""
+    """The complete configuration of a run of contrastive learning."""
 
     task: Literal["contrastive"] = setting("contrastive", "always contrastive")
     pretraining: ContrastiveSettings = ContrastiveSettings()
@@ -87,26 +87,26 @@ class ContrastiveRunConfig(ViewsRunConfig):
 
 
 class DINOSettings(Config):
-    """The group [pretraining] of DINO."""
+    """The settings of DINO."""
 
     dino: DINOConfig = DINOConfig()
 
 
 class DINORunConfig(ViewsRunConfig):
-    """All of a run of DINO."""
+    """The complete configuration of a run of DINO."""
 
     task: Literal["dino"] = setting("dino", "always dino")
     pretraining: DINOSettings = DINOSettings()
 
 
 class DistillationSettings(Config):
-    """The group [pretraining] of a student without labels."""
+    """The settings of distillation without labels."""
 
     distillation: FeatureDistillationConfig = FeatureDistillationConfig()
 
 
 class DistillationRunConfig(PretrainingRunConfig):
-    """All of a run that learns the features of a teacher."""
+    """The complete configuration of a run that learns the features of a teacher."""
 
     task: Literal["distillation"] = setting("distillation", "always distillation")
     pretraining: DistillationSettings = DistillationSettings()

@@ -32,17 +32,19 @@ SOLARIZE = 128  # values from here on are inverted
 class PairConfig(Config):
     """Two large views of each image. Defaults are the authors' for ImageNet."""
 
-    large_scale: Share = setting((0.4, 1.0), "area of a large crop, of the image's")
-    flip: Probability = setting(0.5, "probability of mirroring left and right")
-    color: float = setting(0.8, "probability of a change of colors", ge=0, le=1)
-    brightness: Probability = setting(0.4, "factor 1 ± this")
-    contrast: Probability = setting(0.4, "factor 1 ± this")
-    saturation: Probability = setting(0.2, "factor 1 ± this")
-    hue: Probability = setting(0.1, "of a full turn", le=0.5)
-    gray: Probability = setting(0.2, "probability of a gray image")
-    blur: float = setting(0.5, "probability", ge=0, le=1)
-    solarize: Probability = setting(0.2, "probability, second large crop only")
-    invert: Probability = setting(0.0, "probability of a negative")
+    large_scale: Share = setting(
+        (0.4, 1.0), "range of the area of a large crop, as a share of the image's area"
+    )
+    flip: Probability = setting(0.5, "probability of mirroring horizontally")
+    color: float = setting(0.8, "probability of changing the colors", ge=0, le=1)
+    brightness: Probability = setting(0.4, "range of the random factor: 1 ± this value")
+    contrast: Probability = setting(0.4, "range of the random factor: 1 ± this value")
+    saturation: Probability = setting(0.2, "range of the random factor: 1 ± this value")
+    hue: Probability = setting(0.1, "range of the random shift of the hue, as a share of a full turn", le=0.5)
+    gray: Probability = setting(0.2, "probability of converting to gray")
+    blur: float = setting(0.5, "probability of blurring", ge=0, le=1)
+    solarize: Probability = setting(0.2, "probability of solarizing, only for the second large crop")
+    invert: Probability = setting(0.0, "probability of inverting the colors")
 
     @property
     def jitter(self) -> ColorJitterConfig:
@@ -51,11 +53,15 @@ class PairConfig(Config):
 
 
 class ViewsConfig(PairConfig):
-    """Small views, too."""
+    """Two large views and several small views of each image."""
 
-    small_scale: Share = setting((0.05, 0.4), "area of a small crop")
-    small_count: int = setting(8, "small crops of each image, for the student alone", ge=0)
-    small_size: int | None = setting(None, "pixels; None: 3/7 of the model's", gt=0)
+    small_scale: Share = setting(
+        (0.05, 0.4), "range of the area of a small crop, as a share of the image's area"
+    )
+    small_count: int = setting(8, "number of small crops of each image, which only the student sees", ge=0)
+    small_size: int | None = setting(
+        None, "size of a small crop in pixels; None: 3/7 of the model's image size", gt=0
+    )
 
 
 class Views(NamedTuple):

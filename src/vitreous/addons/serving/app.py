@@ -271,7 +271,7 @@ def answered(key: str, answers: Sequence[Answered]) -> Response:
 def add_facts(app: FastAPI, server: Server) -> None:
     """What is answered without an image: the model, health, counters, the page."""
 
-    @app.get("/v1/model", summary="What is served: task, labels, preprocessing, size")
+    @app.get("/v1/model", summary="The model that is served: task, labels, preprocessing, size")
     async def facts() -> dict[str, object]:
         model = server.loaded.model
         return {
@@ -306,17 +306,17 @@ class ErrorResponse(BaseModel):
 
 
 REFUSALS = {
-    400: "the body cannot be understood",
-    401: "a token is needed",
-    403: "a page of another server asks",
-    404: "no such address",
-    408: "the body takes too long to arrive",
-    413: "too large, or too many",
-    415: "a content type that cannot be read",
-    421: "a host that the server does not answer for",
-    422: "no image that can be answered, or a parameter that does not do",
-    503: "the queue is full: ask again after Retry-After seconds; or the server is stopping",
-    504: "no answer within the time that a request may take",
+    400: "the body of the request cannot be parsed",
+    401: "the token is missing or wrong",
+    403: "the request comes from a web page of another server",
+    404: "the address does not exist",
+    408: "the request takes too long to arrive",
+    413: "the request is too large, or contains too many images",
+    415: "the content type is not supported",
+    421: "the Host header names a host that the server does not accept",
+    422: "none of the images can be processed, or a parameter is invalid",
+    503: "the queue is full (try again after Retry-After seconds), or the server is stopping",
+    504: "the request could not be answered before the deadline",
 }
 FILE = {"type": "string", "format": "binary", "minLength": 1}
 FILES = {"type": "array", "items": FILE, "minItems": 1}

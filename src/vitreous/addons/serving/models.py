@@ -71,7 +71,7 @@ class Top(Config):
 
 class FeaturesAnswer(BaseModel):
     path: str
-    features: list[float] = Field(description="what the head receives")
+    features: list[float] = Field(description="the feature vector that the head receives")
 
 
 class AttentionQuery(Config):
@@ -85,21 +85,25 @@ class AttentionQuery(Config):
         ),
     ] = "rollout"
     layer: Annotated[
-        int | None, Field(ge=1, description="of kind=attention, from 1; by default the last")
+        int | None, Field(ge=1, description="the layer for kind=attention, from 1; by default the last one")
     ] = None
-    head: Annotated[int, Field(ge=0, description="of kind=attention, from 1; 0 is the mean of all")] = 0
-    label: Annotated[str | None, Field(description="of kind=evidence; by default the model's answer")] = None
+    head: Annotated[
+        int, Field(ge=0, description="the head for kind=attention, from 1; 0 is the mean of all heads")
+    ] = 0
+    label: Annotated[
+        str | None, Field(description="the class for kind=evidence; by default the predicted class")
+    ] = None
     patch: Annotated[
         str | None,
         Field(
             pattern=r"^[1-9]\d{0,3}x[1-9]\d{0,3}$",
-            description="of kind=rollout and kind=attention: the patch that asks, ROWxCOLUMN from 1, as 3x5; "
-            "by default what the head reads",
+            description="for kind=rollout and kind=attention: the patch used as the query, ROWxCOLUMN from "
+            "1, such as 3x5; by default what the head reads",
         ),
     ] = None
-    format: Annotated[Literal["json", "png"], Field(description="png: heat over the image; of one image")] = (
-        "json"
-    )
+    format: Annotated[
+        Literal["json", "png"], Field(description="png: a heat map over the image, for a single image only")
+    ] = "json"
 
     @model_validator(mode="after")
     def _nothing_without_effect(self) -> AttentionQuery:
@@ -117,8 +121,8 @@ class AttentionQuery(Config):
 class LookAnswer(BaseModel):
     path: str
     kind: str
-    of: str = Field(description="whose attention it is, or the label that evidence is for")
-    grid: tuple[int, int] = Field(description="rows and columns of patches")
+    of: str = Field(description="the token whose attention is shown, or the class for kind=evidence")
+    grid: tuple[int, int] = Field(description="number of rows and columns of patches")
     values: list[list[float]] = Field(description="a weight for each patch, row by row")
 
 
@@ -160,10 +164,10 @@ class ServedModel:
 
     def offered(self) -> list[Endpoint]:
         """What this model can be asked; the first is the page's."""
-        summary = "What the head receives of images: their features"
+        summary = "The features of images: the vectors that the head receives"
         offered = [Endpoint("embed", "features", summary, NoParameters, FeaturesAnswer, self.features)]
         if isinstance(self.model, ViT) and not self.model.has_untrained_layers:
-            summary = "Where the model looks: rollout, attention of a layer, or evidence for a class"
+            summary = "Attention maps: rollout, attention of a layer, or evidence for a class"
             offered.append(
                 Endpoint(
                     "attention", "attention", summary, AttentionQuery, LookAnswer, self.look, together=False

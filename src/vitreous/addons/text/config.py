@@ -16,33 +16,43 @@ from vitreous.models.config_parts import Config, OrNone, Positive, Probability, 
 class DecoderConfig(Config):
     """A decoder that writes tokens. Letters of 1706.03762 in brackets; the defaults are its base model."""
 
-    vocabulary: Positive = setting(37000, "tokens that can be written [V]")
-    width: Positive = setting(512, "[d_model]")
-    depth: Positive = setting(6, "decoder layers [N]")
-    heads: Positive = setting(8, "[h]")
-    mlp_dim: Positive = setting(2048, "[d_ff]")
+    vocabulary: Positive = setting(37000, "number of tokens that can be written [V]")
+    width: Positive = setting(512, "embedding dimension [d_model]")
+    depth: Positive = setting(6, "number of decoder layers [N]")
+    heads: Positive = setting(8, "number of attention heads [h]")
+    mlp_dim: Positive = setting(2048, "number of hidden units of each MLP [d_ff]")
     max_length: Positive = setting(512, "the longest sequence, in tokens")
 
-    norm: Literal["pre", "post"] = setting("post", "LayerNorm before or after each branch")
-    norm_eps: float = setting(1e-5, "added to the variance in each LayerNorm", gt=0)
-    final_norm: bool = setting(False, "LayerNorm after the last layer; pre-norm needs it")
-    activation: Literal["relu", "gelu", "gelu_tanh", "quick_gelu", "silu"] = setting("relu", "of the MLP")
-    position: OrNone[Literal["none", "sinusoidal", "sinusoidal-halves", "sinusoidal-fairseq", "learned"]] = (
-        setting("sinusoidal", "halves: all sines, then all cosines; fairseq: its own waves as well")
+    norm: Literal["pre", "post"] = setting("post", "whether LayerNorm is applied before or after each branch")
+    norm_eps: float = setting(1e-5, "constant added to the variance in each LayerNorm", gt=0)
+    final_norm: bool = setting(
+        False, "whether LayerNorm is applied after the last layer, which pre-norm needs"
     )
-    position_offset: int = setting(0, "unused rows before a learned table's first", ge=0)
-    scale_embedding: bool = setting(True, "tokens are multiplied by sqrt(width)")
-    embedding_norm: bool = setting(False, "LayerNorm on tokens and positions before layer 1")
+    activation: Literal["relu", "gelu", "gelu_tanh", "quick_gelu", "silu"] = setting(
+        "relu", "activation function of the MLP"
+    )
+    position: OrNone[Literal["none", "sinusoidal", "sinusoidal-halves", "sinusoidal-fairseq", "learned"]] = (
+        setting(
+            "sinusoidal",
+            "kind of position embedding; halves: all sines, then all cosines; fairseq: the same, with "
+            "fairseq's own wavelengths",
+        )
+    )
+    position_offset: int = setting(0, "number of unused rows at the start of a learned table", ge=0)
+    scale_embedding: bool = setting(True, "whether token embeddings are multiplied by sqrt(width)")
+    embedding_norm: bool = setting(
+        False, "whether LayerNorm is applied to the sum of tokens and positions before layer 1"
+    )
     logits_bias: bool = setting(False, "whether the logits have a bias for each token")
-    dropout: Probability = setting(0.1, "of embeddings and of each branch's output [P_drop]")
-    attention_dropout: Probability = setting(0.0, "of the attention weights")
-    mlp_dropout: Probability = setting(0.0, "after the MLP's activation")
+    dropout: Probability = setting(0.1, "dropout rate of the embeddings and of each branch's output [P_drop]")
+    attention_dropout: Probability = setting(0.0, "dropout rate of the attention weights")
+    mlp_dropout: Probability = setting(0.0, "dropout rate after the activation of the MLP")
 
-    pad: int = setting(0, "the token that fills a batch's shorter rows", ge=0)
-    start: int = setting(1, "the token that a decoder begins with", ge=0)
+    pad: int = setting(0, "the token that fills up shorter sequences in a batch", ge=0)
+    start: int = setting(1, "the token with which the decoder begins", ge=0)
     end: int = setting(2, "the token that ends a sequence", ge=0)
     never: tuple[int, ...] = setting((), "tokens that decoding must not write")
-    end_at_limit: bool = setting(False, "decoding writes `end` at the longest length")
+    end_at_limit: bool = setting(False, "whether decoding writes `end` when the maximum length is reached")
 
     @model_validator(mode="after")
     def _consistent(self) -> DecoderConfig:
@@ -77,10 +87,16 @@ class TransformerConfig(DecoderConfig):
         (512, 6, 8)
     """
 
-    encoder_depth: Positive = setting(6, "encoder layers [N]")
-    encoder_heads: Positive | None = setting(None, "of the encoder; None: heads")
-    encoder_mlp_dim: Positive | None = setting(None, "of the encoder; None: mlp_dim")
-    source_vocabulary: Positive | None = setting(None, "None: source and target share one, and its embedding")
+    encoder_depth: Positive = setting(6, "number of encoder layers [N]")
+    encoder_heads: Positive | None = setting(
+        None, "number of attention heads of the encoder; None: the same as `heads`"
+    )
+    encoder_mlp_dim: Positive | None = setting(
+        None, "number of hidden units of the encoder's MLPs; None: the same as `mlp_dim`"
+    )
+    source_vocabulary: Positive | None = setting(
+        None, "size of the source vocabulary; None: source and target share one vocabulary and its embedding"
+    )
 
     @classmethod
     def base(cls, **overrides: object) -> TransformerConfig:

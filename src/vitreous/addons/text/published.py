@@ -200,14 +200,14 @@ TROCR_DECODER_ROWS = [
 
 MARIAN = Format(
     name="marian",
-    about="transformers' MarianMTModel: translators, Helsinki-NLP/opus-mt-*",
+    about="transformers' MarianMTModel: translation models, such as Helsinki-NLP/opus-mt-*",
     entries=(("model_type", "marian"),),
     overridable=None,
     read=read_marian,
 )
 TROCR = Format(
     name="trocr",
-    about="transformers' VisionEncoderDecoderModel of a ViT and TrOCR's decoder: microsoft/trocr-*",
+    about="transformers' VisionEncoderDecoderModel with a ViT and TrOCR's decoder, such as microsoft/trocr-*",
     keys=(r"decoder\.model\.decoder\.layers\.0\.encoder_attn\.k_proj\.weight", r"encoder\..+"),
     overridable=None,
     gather=trocr_facts,

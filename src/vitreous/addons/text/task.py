@@ -44,24 +44,24 @@ FOR_OTHERS = ("loss", "distillation", "initialization", "head", "freeze", "lora"
 class TokenizerConfig(Config):
     """One byte-pair vocabulary, shared by source and target (1706.03762, section 5.1)."""
 
-    vocabulary: Positive = setting(8000, "tokens, 259 of them bytes and marks")
+    vocabulary: Positive = setting(8000, "number of tokens, 259 of which are bytes and special tokens")
 
 
 class AveragingConfig(Config):
     """The mean of the last checkpoints is the result (section 6.1)."""
 
-    checkpoints: Positive = setting(5, "how many of the last ones are averaged")
-    every: Positive = setting(100, "steps between two of them")
+    checkpoints: Positive = setting(5, "number of last checkpoints that are averaged")
+    every: Positive = setting(100, "number of steps between two averaged checkpoints")
 
 
 class TranslationConfig(CommandConfig):
-    """All of a translator's run."""
+    """The complete configuration of a translation run."""
 
     command: ClassVar[str] = "translate train"
 
     task: Literal["translation"] = setting("translation", "always translation")
     model: TransformerConfig = TransformerConfig()
-    test_fraction: Probability = setting(0.05, "of the data, held out; 2,000 at most")
+    test_fraction: Probability = setting(0.05, "share of the data that is held out, at most 2,000 pairs")
     tokenizer: TokenizerConfig = TokenizerConfig()
     averaging: AveragingConfig = AveragingConfig()
 

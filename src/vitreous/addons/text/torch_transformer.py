@@ -90,7 +90,7 @@ def facts_of(module: nn.Module) -> dict[str, object] | None:
 
 TORCH_TRANSFORMER = Format(
     name="torch-transformer",
-    about="torch.nn.Transformer: a state dict of its two stacks; needs heads=",
+    about="torch.nn.Transformer: a state dict of its encoder and decoder; needs heads=",
     keys=(r"encoder\.layers\.0\.linear1\.weight", r"decoder\.layers\.0\.linear1\.weight"),
     read=read_torch_transformer,
     overridable=TransformerConfig,

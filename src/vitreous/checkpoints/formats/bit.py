@@ -161,7 +161,7 @@ def write_bit(model: Model, path: Path) -> None:
 
 BIT = Format(
     name="bit",
-    about="Google's BiT: .npz of the TensorFlow code or of big_vision's bit_paper",
+    about="Google's BiT: .npz files of the TensorFlow code or of big_vision's bit_paper",
     keys=(r"(resnet/root_block/standardized_conv2d(_\d+)?|root_block/conv_root)/kernel",),
     read=read_bit,
     overridable=BiTConfig,

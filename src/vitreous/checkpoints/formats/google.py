@@ -215,7 +215,7 @@ def write_google(model: Model, path: Path) -> None:
 
 GOOGLE = Format(
     name="google",
-    about="google-research/vision_transformer and big_vision: .npz, hybrids and two-tower files too",
+    about="google-research/vision_transformer and big_vision: .npz files, with hybrids and two-tower models",
     keys=(rf"({'|'.join(PREFIXES)})(embedding|conv_root)/kernel",),
     read=read_google,
     write=write_google,

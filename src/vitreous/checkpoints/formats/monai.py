@@ -41,7 +41,7 @@ def read_monai(source: Source) -> Spec:
 
 MONAI = Format(
     name="monai",
-    about="MONAI's ViT of images: a state dict",
+    about="MONAI's ViT for images: a state dict",
     keys=(r"patch_embedding\.position_embeddings", r"blocks\.0\.attn\.out_proj\.weight"),
     read=read_monai,
     unsaid=("heads",),

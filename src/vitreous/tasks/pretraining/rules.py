@@ -31,25 +31,26 @@ FOR_CLASSES = {
 
 
 class MaskedPatchConfig(Config):
-    """Shares as in B.1.2. What is neither masked nor swapped stays as it is."""
+    """Masked patch prediction, with the shares of B.1.2. The other corrupted patches stay unchanged."""
 
     target: Literal["mean-color", "small-colors", "pixels"] = setting(
-        "mean-color", "what is predicted of a hidden patch (appendix B.1.2)"
+        "mean-color", "what is predicted for a hidden patch (appendix B.1.2)"
     )
-    corrupted: float = setting(0.5, "share of the patches", gt=0, lt=1)
-    masked: Probability = setting(0.8, "share of the corrupted that become [mask]")
-    swapped: Probability = setting(0.1, "share of the corrupted that become another patch")
+    corrupted: float = setting(0.5, "share of the patches that are corrupted", gt=0, lt=1)
+    masked: Probability = setting(0.8, "share of the corrupted patches that become the mask token")
+    swapped: Probability = setting(0.1, "share of the corrupted patches that are replaced by another patch")
 
 
 class MAEConfig(Config):
-    """Defaults are the paper's for ViT-B/16; `decoder_for` gives small encoders small decoders."""
+    """Masking and decoder, by default those of the paper for ViT-B/16; `decoder_for` gives small encoders
+    small decoders."""
 
-    mask_ratio: Probability = setting(0.75, "share of the patches that is hidden")
-    normalize_pixels: bool = setting(True, "predict pixels normalized patch by patch")
+    mask_ratio: Probability = setting(0.75, "share of the patches that are hidden")
+    normalize_pixels: bool = setting(True, "predict pixels that are normalized within each patch")
     decoder_width: Positive = setting(512, "embedding dimension of the decoder", multiple_of=4)
-    decoder_depth: Positive = setting(8, "layers of the decoder")
-    decoder_heads: Positive = setting(16, "attention heads of the decoder")
-    decoder_mlp_dim: Positive = setting(2048, "hidden numbers of the decoder's MLPs")
+    decoder_depth: Positive = setting(8, "number of layers of the decoder")
+    decoder_heads: Positive = setting(16, "number of attention heads of the decoder")
+    decoder_mlp_dim: Positive = setting(2048, "number of hidden units of the decoder's MLPs")
 
 
 class PretrainingRunConfig(RunConfig):
@@ -76,26 +77,26 @@ class PretrainingRunConfig(RunConfig):
 
 
 class MaskedPatchSettings(Config):
-    """The group [pretraining] of masked patch prediction."""
+    """The settings of masked patch prediction."""
 
     masked_patch: MaskedPatchConfig = MaskedPatchConfig()
 
 
 class MaskedPatchRunConfig(PretrainingRunConfig):
-    """All of a run of masked patch prediction."""
+    """The complete configuration of a run of masked patch prediction."""
 
     task: Literal["masked-patch"] = setting("masked-patch", "always masked-patch")
     pretraining: MaskedPatchSettings = MaskedPatchSettings()
 
 
 class MAESettings(Config):
-    """The group [pretraining] of a masked autoencoder."""
+    """The settings of a masked autoencoder."""
 
     mae: MAEConfig = MAEConfig()
 
 
 class MAERunConfig(PretrainingRunConfig):
-    """All of a run of a masked autoencoder."""
+    """The complete configuration of a run of a masked autoencoder."""
 
     task: Literal["mae"] = setting("mae", "always mae")
     pretraining: MAESettings = MAESettings()
