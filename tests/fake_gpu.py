@@ -271,7 +271,8 @@ def distill_features() -> None:
     def encoder() -> Any:
         return vt.create("ViT-Ti/8", **TINY, image_size=32)
 
-    model = on_device(lambda: FeatureDistillation(encoder(), FeatureDistillationConfig(), teacher=encoder()))
+    with patch("vitreous.addons.self_supervision.distillation.checkpoint", lambda teacher: encoder()):
+        model = on_device(lambda: FeatureDistillation(encoder(), FeatureDistillationConfig()))
     model.teacher = tuple(on_device(lambda each=each: each) for each in model.teacher)
     with patch.object(nn.Module, "to", lambda module, *_: module):
         step(model, self_supervised, unlabeled())

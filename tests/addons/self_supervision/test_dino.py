@@ -390,7 +390,7 @@ def test_a_step_follows_the_authors_pseudo_code(tiny, images):
             parameter.add_(0.05 * torch.randn_like(parameter))  # the student has moved on
     loss, _ = dino(images, torch.Generator().manual_seed(3))
 
-    views = dino.crops(images, dino.preprocessing, torch.Generator().manual_seed(3))
+    views = dino.crops(images, dino.model.preprocessing, torch.Generator().manual_seed(3))
     large, small = (each.unbind(dim=1) for each in views)
 
     def probabilities(model, head, view, temperature, center):

@@ -25,7 +25,6 @@ from vitreous.errors import InputError
 from vitreous.layers.initialization import init_weights
 from vitreous.models.config_parts import Config, Positive, setting
 from vitreous.models.model import Model
-from vitreous.models.preprocessing import Preprocessing
 from vitreous.rng import torch_generator
 from vitreous.training.objectives import Illustration
 
@@ -54,9 +53,9 @@ class Contrastive(nn.Module):
     compare their views with each other's, as one with the whole batch does; micro-batches are compared each
     by itself."""
 
-    def __init__(self, model: Model, config: ContrastiveConfig | None, *, seed: int = 0) -> None:
+    def __init__(self, model: Model, config: ContrastiveConfig, *, seed: int = 0) -> None:
         super().__init__()
-        self.config = config or ContrastiveConfig()
+        self.config = config
         self.model = model
         self.crops = multi_crop(model.config, self.config.views)
         width = feature_width(model)
@@ -68,10 +67,6 @@ class Contrastive(nn.Module):
         init_weights(self.head, torch_generator(seed, "contrastive head"), "timm")
 
     @property
-    def preprocessing(self) -> Preprocessing:
-        return self.model.preprocessing
-
-    @property
     def encoder(self) -> Model:
         """What pre-training was for."""
         return self.model
@@ -81,7 +76,8 @@ class Contrastive(nn.Module):
     ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
         """The loss, and the share of views whose nearest is the other one of their image; the views of whole
         images are cut here."""
-        views = images if isinstance(images, Views) else self.crops(images, self.preprocessing, generator)
+        shown = self.model.preprocessing
+        views = images if isinstance(images, Views) else self.crops(images, shown, generator)
         pairs = views.images.transpose(0, 1).flatten(0, 1)  # all first views, then all second ones
         together = self.training and dist.is_initialized()  # in evaluation each process has its own batches
         features = standardized(self.model.features(pairs).flatten(1).float(), together=together)
@@ -99,7 +95,7 @@ class Contrastive(nn.Module):
     @torch.no_grad()
     def illustration(self, images: Float[Tensor, "B C H W"], generator: torch.Generator) -> Illustration:
         """Show both views of each image."""
-        views = self.crops(images, self.preprocessing, generator).images
+        views = self.crops(images, self.model.preprocessing, generator).images
         columns = {"image": images, "first-view": views[:, 0], "second-view": views[:, 1]}
         return Illustration("view-pairs", columns)
 

@@ -25,7 +25,6 @@ from vitreous.layers.initialization import init_weights
 from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import Config, Positive, setting
 from vitreous.models.model import Model
-from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.vit import ViT
 from vitreous.rng import torch_generator
 from vitreous.training.learner import move_towards
@@ -99,9 +98,9 @@ class DINO(nn.Module):
     gathered_at_once = True
     steps: Int[Tensor, ""]
 
-    def __init__(self, model: Model, config: DINOConfig | None, *, steps: int, seed: int = 0) -> None:
+    def __init__(self, model: Model, config: DINOConfig, *, steps: int, seed: int = 0) -> None:
         super().__init__()
-        self.config = config or DINOConfig()
+        self.config = config
         self.register_buffer("steps", torch.tensor(steps), persistent=False)  # a compiled step stays one
         self.total = steps  # the same, for Python
         self.crops = multi_crop(model.config, self.config.views)
@@ -113,10 +112,6 @@ class DINO(nn.Module):
         # Parameters that no gradient moves: a saved state holds parameters.
         self.center = nn.Parameter(torch.zeros(self.config.prototypes), requires_grad=False)
         self.step = nn.Parameter(torch.zeros(()), requires_grad=False)
-
-    @property
-    def preprocessing(self) -> Preprocessing:
-        return self.model.preprocessing
 
     @property
     def encoder(self) -> Model:
@@ -139,7 +134,8 @@ class DINO(nn.Module):
     ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
         """The loss over all pairs of different views; those of whole images are cut here."""
         done = self.done
-        views = images if isinstance(images, Views) else self.crops(images, self.preprocessing, generator)
+        shown = self.model.preprocessing
+        views = images if isinstance(images, Views) else self.crops(images, shown, generator)
         large, small = (each.transpose(0, 1).flatten(0, 1) for each in views)  # view by view
         features = [self.model.features(large)]
         features += [self.small_features(self.model, small)] if len(small) else []
@@ -158,7 +154,7 @@ class DINO(nn.Module):
     @torch.no_grad()
     def illustration(self, images: Float[Tensor, "B C H W"], generator: torch.Generator) -> Illustration:
         """Show a large and a small view of each image."""
-        large, small = self.crops(images, self.preprocessing, generator)
+        large, small = self.crops(images, self.model.preprocessing, generator)
         other = small[:, 0] if small.shape[1] else large[:, 1]
         return Illustration("views", {"image": images, "global-crop": large[:, 0], "local-crop": other})
 

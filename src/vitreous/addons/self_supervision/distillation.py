@@ -12,7 +12,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vitreous.addons.self_supervision.dino import feature_width
-from vitreous.errors import InputError, Param
 from vitreous.layers.initialization import init_weights
 from vitreous.models.config_parts import Config, setting
 from vitreous.models.model import Model
@@ -29,31 +28,12 @@ class FeatureDistillationConfig(Config):
     teacher: str = setting("", "any model or run, such as runs/large or hf:facebook/dinov2-small")
 
 
-def check_teacher(config: FeatureDistillationConfig) -> None:
-    """Raise InputError where there is no teacher."""
-    if not config.teacher:
-        raise InputError(
-            f"distillation needs a teacher: {Param('settings')} pretraining.distillation.teacher=MODEL, "
-            "any model or run"
-        )
-
-
 class FeatureDistillation(nn.Module):
-    """The objective around `model`, the student. teacher: whose features are learned; None: that of the
-    configuration."""
+    """The objective around `model`, the student."""
 
-    def __init__(
-        self,
-        model: Model,
-        config: FeatureDistillationConfig,
-        *,
-        teacher: Model | None = None,
-        seed: int = 0,
-    ) -> None:
+    def __init__(self, model: Model, config: FeatureDistillationConfig, *, seed: int = 0) -> None:
         super().__init__()
-        if teacher is None:
-            check_teacher(config)
-        teacher = (teacher or checkpoint(config.teacher)).eval().requires_grad_(False)
+        teacher = checkpoint(config.teacher).eval().requires_grad_(False)
         self.model = model
         self.prediction = nn.Linear(feature_width(model), feature_width(teacher))
         init_weights(self.prediction, torch_generator(seed, "distillation"))

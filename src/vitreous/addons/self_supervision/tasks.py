@@ -13,15 +13,11 @@ from torch import nn
 
 from vitreous.addons.self_supervision.contrastive import ONE_IMAGE, Contrastive, ContrastiveConfig
 from vitreous.addons.self_supervision.dino import DINO, DINOConfig
-from vitreous.addons.self_supervision.distillation import (
-    FeatureDistillation,
-    FeatureDistillationConfig,
-    check_teacher,
-)
+from vitreous.addons.self_supervision.distillation import FeatureDistillation, FeatureDistillationConfig
 from vitreous.addons.self_supervision.views import ViewReader, Views, ViewsConfig, multi_crop
 from vitreous.data.dataset import DataSummary, ImageDataset, Splits
 from vitreous.data.findings import Finding, finding
-from vitreous.errors import InputError
+from vitreous.errors import InputError, Param
 from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import Config, setting
 from vitreous.models.model import Model
@@ -141,9 +137,7 @@ class ContrastiveTask(OfViews[ContrastiveRunConfig]):
     info = replace(INFO, panels="pairs")
     adapting_rate = 0.5  # views change less than what masks hide
 
-    def built(
-        self, model: Model, settings: ContrastiveConfig | None = None, *, steps: int, seed: int = 0
-    ) -> Contrastive:
+    def built(self, model: Model, settings: Any, *, steps: int, seed: int = 0) -> Contrastive:
         return Contrastive(model, settings, seed=seed)
 
     def suited(self, config: RunConfig, data: DataSummary) -> Tree:
@@ -176,7 +170,7 @@ class DINOTask(OfViews[DINORunConfig]):
     # What the student should say moves with its teacher.
     info = replace(INFO, moving_target=True, alarms=(collapse,))
 
-    def built(self, model: Model, settings: DINOConfig | None = None, *, steps: int, seed: int = 0) -> DINO:
+    def built(self, model: Model, settings: Any, *, steps: int, seed: int = 0) -> DINO:
         return DINO(model, settings, steps=steps, seed=seed)
 
     def suited(self, config: RunConfig, data: DataSummary) -> Tree:
@@ -213,13 +207,16 @@ class DistillationTask(Pretraining[DistillationRunConfig]):
 
     name, config = "distillation", DistillationRunConfig
 
-    def built(
-        self, model: Model, settings: FeatureDistillationConfig | None = None, *, steps: int, seed: int = 0
-    ) -> FeatureDistillation:
-        return FeatureDistillation(model, settings or FeatureDistillationConfig(), seed=seed)
+    def built(self, model: Model, settings: Any, *, steps: int, seed: int = 0) -> FeatureDistillation:
+        return FeatureDistillation(model, settings, seed=seed)
 
     def check(self, config: Any) -> None:
-        check_teacher(config.own)
+        """Raise InputError where there is no teacher."""
+        if not config.own.teacher:
+            raise InputError(
+                f"distillation needs a teacher: {Param('settings')} pretraining.distillation.teacher=MODEL, "
+                "any model or run"
+            )
 
 
 DEFINED = (ContrastiveTask(), DINOTask(), DistillationTask())

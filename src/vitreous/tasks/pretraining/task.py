@@ -167,11 +167,11 @@ class Pretraining(ImageTask[PretrainingT, Splits, nn.Module]):
     adapting_rate: ClassVar[float] = 0.1  # of a trained encoder, as a share of that for random weights
 
     @abstractmethod
-    def built(self, model: Model, settings: Any = None, *, steps: int, seed: int = 0) -> nn.Module:
+    def built(self, model: Model, settings: Any, *, steps: int, seed: int = 0) -> nn.Module:
         """Build the objective around `model`.
 
         Args:
-            settings: of the objective; None: its defaults.
+            settings: of the objective.
             steps: of the optimizer in the whole training.
             seed: of the weights that the objective adds: mask token, decoder, heads.
 
@@ -430,9 +430,7 @@ class MaskedPatchTask(Masked[MaskedPatchRunConfig]):
 
     name, config = "masked-patch", MaskedPatchRunConfig
 
-    def built(
-        self, model: Model, settings: Any = None, *, steps: int, seed: int = 0
-    ) -> MaskedPatchPrediction:
+    def built(self, model: Model, settings: Any, *, steps: int, seed: int = 0) -> MaskedPatchPrediction:
         return MaskedPatchPrediction(model, settings, seed=seed)
 
 
@@ -441,7 +439,7 @@ class MAETask(Masked[MAERunConfig]):
 
     name, config = "mae", MAERunConfig
 
-    def built(self, model: Model, settings: Any = None, *, steps: int, seed: int = 0) -> MAE:
+    def built(self, model: Model, settings: Any, *, steps: int, seed: int = 0) -> MAE:
         return MAE(model, settings, seed=seed)
 
     def suited(self, config: RunConfig, data: DataSummary) -> Tree:
