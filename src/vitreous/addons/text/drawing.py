@@ -25,30 +25,14 @@ def draw_encoder_decoder(config: TransformerConfig) -> Canvas:
         canvas.line((middle, top + 119), (middle, top + 146))
     top = 164.0
     cross = top + 158
-    encoder_end = stack(
-        canvas,
-        left,
-        top,
-        wide,
-        "encoder",
-        config.encoder_depth,
-        [("attention", "self", heads), ("mlp", "mlp", wider)],
-        config,
-    )
-    decoder_end = stack(
-        canvas,
-        right,
-        top,
-        wide,
-        "decoder",
-        config.depth,
-        [
-            ("attention", "masked", config.heads),
-            ("value", "cross", config.heads),
-            ("mlp", "mlp", config.mlp_dim),
-        ],
-        config,
-    )
+    encoder = [("attention", "self", heads), ("mlp", "mlp", wider)]
+    decoder = [
+        ("attention", "masked", config.heads),
+        ("value", "cross", config.heads),
+        ("mlp", "mlp", config.mlp_dim),
+    ]
+    encoder_end = stack(canvas, left, top, wide, "encoder", config.encoder_depth, encoder, config)
+    decoder_end = stack(canvas, right, top, wide, "decoder", config.depth, decoder, config)
     # Keys and values go from the last encoder layer to the second attention of every decoder layer.
     out = left + wide / 2
     canvas.line(
