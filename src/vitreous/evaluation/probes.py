@@ -230,7 +230,6 @@ def fewshot(
     classes: int,
     shots: Sequence[int] = SHOTS,
     seeds: Sequence[int] = SEEDS,
-    l2: float = L2,
 ) -> dict[int, FewShot]:
     """Accuracy on all of `test` after 1, 5, ... images of each class; numbers of shots that not every class
     has are left out. Raises InputError: a class has fewer images than the fewest shots."""
@@ -246,8 +245,9 @@ def fewshot(
         order = draw_order(train.targets, classes, seed)
         for number in possible:
             rows = np.concatenate([indices[:number] for indices in order])
-            classifier = RidgeClassifier(train.values[rows], train.targets[rows], classes)
-            accuracies[number].append(accuracy(classifier.scores(test.values, l2), test.targets))
+            scores = ridge_scores(train.values[rows], train.targets[rows], test.values, classes, L2)
+            answers = scores.argmax(axis=1)
+            accuracies[number].append(float((answers == test.targets).mean()))
     return {number: summary(values) for number, values in accuracies.items()}
 
 
@@ -257,40 +257,29 @@ def draw_order(targets: Int[np.ndarray, " N"], classes: int, seed: int) -> list[
     return [generator.permutation(np.flatnonzero(targets == number)) for number in range(classes)]
 
 
-class RidgeClassifier:
-    """One eigen-decomposition, then any l2 for next to nothing.
+def ridge_scores(
+    values: Float[np.ndarray, "n D"],
+    targets: Int[np.ndarray, " n"],
+    asked: Float[np.ndarray, "N D"],
+    classes: int,
+    l2: float,
+) -> Float[np.ndarray, "N classes"]:
+    """Return one number for each class by ridge regression on a few images; the largest wins.
 
     Features are whitened by the mean and standard deviation of the shots, a constant feature is appended, and
     targets are -1 and +1. With fewer images than features the dual form is decomposed: the same answer.
     """
-
-    def __init__(
-        self, values: Float[np.ndarray, "n D"], targets: Int[np.ndarray, " n"], classes: int
-    ) -> None:
-        x = torch.from_numpy(values).double()
-        self.mean = x.mean(dim=0, keepdim=True)
-        self.std = x.std(dim=0, keepdim=True, correction=0) + EPS
-        x = self.whiten(x)
-        y = 2.0 * F.one_hot(torch.from_numpy(targets).long(), classes) - 1
-        y = y.double()
-        if x.shape[0] >= x.shape[1]:
-            self.eigenvalues, vectors = torch.linalg.eigh(x.T @ x)
-            self.left, self.right = vectors, vectors.T @ (x.T @ y)
-        else:
-            self.eigenvalues, vectors = torch.linalg.eigh(x @ x.T)
-            self.left, self.right = x.T @ vectors, vectors.T @ y
-
-    def whiten(self, x: Float[Tensor, "n D"]) -> Float[Tensor, "n D_and_1"]:
-        return F.pad((x - self.mean) / self.std, (0, 1), value=BIAS)
-
-    def scores(self, values: Float[np.ndarray, "N D"], l2: float) -> Float[np.ndarray, "N classes"]:
-        """One number for each class; the largest wins."""
-        weights = self.left @ (self.right / (self.eigenvalues + l2)[:, None])
-        return (self.whiten(torch.from_numpy(values).double()) @ weights).numpy()
-
-
-def accuracy(scores: Float[np.ndarray, "N classes"], targets: Int[np.ndarray, " N"]) -> float:
-    return float((scores.argmax(axis=1) == targets).mean())
+    shown, unseen = torch.from_numpy(values).double(), torch.from_numpy(asked).double()
+    mean, std = shown.mean(dim=0), shown.std(dim=0, correction=0) + EPS
+    x, z = (F.pad((each - mean) / std, (0, 1), value=BIAS) for each in (shown, unseen))
+    y = 2.0 * F.one_hot(torch.from_numpy(targets).long(), classes).double() - 1
+    if x.shape[0] >= x.shape[1]:
+        eigenvalues, vectors = torch.linalg.eigh(x.T @ x)
+        left, right = vectors, vectors.T @ (x.T @ y)
+    else:
+        eigenvalues, vectors = torch.linalg.eigh(x @ x.T)
+        left, right = x.T @ vectors, vectors.T @ y
+    return (z @ (left @ (right / (eigenvalues + l2)[:, None]))).numpy()
 
 
 def summary(accuracies: Sequence[float]) -> FewShot:
