@@ -56,10 +56,8 @@ class Thumbnails(NamedTuple):
     def of(cls, pixels: NDArray[np.uint8]) -> Thumbnails:
         """Return those of an image (H, W, 3)."""
         image = Image.fromarray(pixels)
-        color = image.resize((THUMB, THUMB), Image.Resampling.BOX)
-        return cls(
-            np.asarray(image.convert("L").resize((SIDE, SIDE), Image.Resampling.BOX)), np.asarray(color)
-        )
+        gray = image.convert("L").resize((SIDE, SIDE), Image.Resampling.BOX)
+        return cls(np.asarray(gray), np.asarray(image.resize((THUMB, THUMB), Image.Resampling.BOX)))
 
 
 def normalized(images: NDArray[np.number]) -> NDArray[np.float32]:
@@ -102,8 +100,8 @@ WINDOWS = (
 MIRRORED = [WINDOWS.index((y, {LOW: HIGH, HIGH: LOW}.get(x, x))) for y, x in WINDOWS]
 
 
-def near_pairs(gray: Gray, colors: Colors, labels: NDArray[np.int64] | None = None) -> Links:
-    """Return the pairs of images that look alike, in order.
+def near_pairs(gray: Gray, colors: Colors, labels: NDArray[np.int64]) -> Links:
+    """Return the pairs of images that look alike, in order: also where one has colors and the other none.
 
     Args:
         labels: of each image. Where these differ, mirror images without colors are not copies: p and q are
@@ -115,15 +113,19 @@ def near_pairs(gray: Gray, colors: Colors, labels: NDArray[np.int64] | None = No
         pairs, around = similar_pairs(gray)
     else:
         pairs, around = hashed_pairs(gray), np.full(len(gray), APART, dtype=np.float32)
-    pairs = pairs[same_colors(colors, pairs)]
+    # How far each channel is from gray in 4 x 4 parts of each image, (N, 4, 4, 3).
+    cells = colors.reshape(len(colors), 4, THUMB // 4, 4, THUMB // 4, 3).mean(axis=(2, 4), dtype=np.float32)
+    cells = cells - cells.mean(axis=3, keepdims=True)
+    colored = np.abs(cells).max(axis=(1, 2, 3)) > COLORED
+    one, two, mirrored = pairs.T
+    theirs = np.where(mirrored[:, None, None, None] == 1, cells[two][:, :, ::-1], cells[two])
+    differ = np.abs(cells[one] - theirs).mean(axis=(1, 2, 3))
+    pairs = pairs[(differ < OTHER_COLORS) | ~(colored[one] & colored[two])]
     close = np.minimum(1 - ALIKE, RATIO * around[pairs[:, :2]].min(axis=1))
     found = pairs[1 - agreement(gray, pairs) <= close]
-    if labels is not None:
-        one, two, mirrored = found.T
-        colored = has_colors(cells_of(colors))
-        glyphs = (mirrored == 1) & (labels[one] != labels[two]) & ~(colored[one] | colored[two])
-        found = found[~glyphs]
-    return np.unique(found[:, :2], axis=0)
+    one, two, mirrored = found.T
+    glyphs = (mirrored == 1) & (labels[one] != labels[two]) & ~(colored[one] | colored[two])
+    return np.unique(found[~glyphs, :2], axis=0)
 
 
 def similar_pairs(gray: Gray) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
@@ -217,27 +219,6 @@ def agreement(gray: Gray, pairs: NDArray[np.int64]) -> NDArray[np.float32]:
         best = np.einsum("nd,nkd->nk", ours[:, 0], theirs), np.einsum("nkd,nd->nk", ours, theirs[:, 0])
         found[first : first + PAIRS] = np.concatenate(best, axis=1).max(axis=1)
     return found
-
-
-def cells_of(colors: Colors) -> NDArray[np.float32]:
-    """Return how far each channel is from gray in parts of images, (N, 4, 4, 3)."""
-    cells = colors.reshape(len(colors), 4, THUMB // 4, 4, THUMB // 4, 3).mean(axis=(2, 4), dtype=np.float32)
-    return cells - cells.mean(axis=3, keepdims=True)
-
-
-def has_colors(cells: NDArray[np.float32]) -> NDArray[np.bool_]:
-    """Return which images have colors."""
-    return np.abs(cells).max(axis=(1, 2, 3), initial=0.0) > COLORED
-
-
-def same_colors(colors: Colors, pairs: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return of which pairs the colors agree, or one image has none."""
-    cells = cells_of(colors)
-    colored = has_colors(cells)
-    one, two, mirrored = pairs.T
-    theirs = np.where(mirrored[:, None, None, None] == 1, cells[two][:, :, ::-1], cells[two])
-    differ = np.abs(cells[one] - theirs).mean(axis=(1, 2, 3))
-    return (differ < OTHER_COLORS) | ~(colored[one] & colored[two])
 
 
 # ---- Groups of a dataset
