@@ -63,10 +63,10 @@ def answer_parts(
     writer = PartWriter(predictor, folder)
     images, failed, damaged = 0, dict[str, str](), dict[str, str]()
     with progress_bar("answering", progress) as advance:
-        for part in parts:
-            if part.number % processes != rank:
+        for number, part in enumerate(parts):
+            if number % processes != rank:
                 continue
-            each = writer.write(part)
+            each = writer.write(number, part)
             images += each.images
             failed |= each.failed
             damaged |= each.damaged
@@ -85,9 +85,9 @@ class PartWriter:
         about = digest, predictor.labels, predictor.output, use.options, use.precision
         self.key = hashlib.blake2b(repr(about).encode(), digest_size=16).hexdigest()
 
-    def write(self, part: ImagePart) -> Answered:
+    def write(self, number: int, part: ImagePart) -> Answered:
         """Answer a part, unless its file is there. Raises InputError where that has other answers."""
-        path = self.folder / f"part-{part.number:05d}.parquet"
+        path = self.folder / f"part-{number:05d}.parquet"
         if path.is_file():
             return self.found(part, path)
         images, wrong = part.open(), {name: dict[str, str]() for name in WRONG}

@@ -10,12 +10,12 @@ import glob
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import chain
+from itertools import chain, groupby, islice
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
@@ -40,18 +40,15 @@ NOT_IMAGES = (*MANIFESTS, ".tar")
 
 
 class ImagePart(NamedTuple):
-    """Images that are answered together."""
+    """Images that are answered together: those of a shard or of a row group, or many that are named."""
 
-    number: int  # its place among all parts
-    key: str  # a digest of which images they are
+    names: str  # say which images they are
     open: Callable[[], ImageDataset]  # returns them; can be pickled
 
-
-class Piece(NamedTuple):
-    """A part that the data have themselves: a shard, a row group."""
-
-    key: str
-    open: Callable[[], ImageDataset]
+    @property
+    def key(self) -> str:
+        """A digest of which images they are."""
+        return hashlib.blake2b(os.fsencode(self.names), digest_size=16).hexdigest()
 
 
 def image_parts(data: str | Path | Iterable[object]) -> Iterator[ImagePart]:
@@ -70,38 +67,25 @@ def image_parts(data: str | Path | Iterable[object]) -> Iterator[ImagePart]:
             "them empty because a variable is not set?"
         )
     found = [entries(spec) for spec in specs]  # before the first part: each is there
-    pieces = together(chain.from_iterable(found))
-    first = next(pieces, None)
+    parts = together(chain.from_iterable(found))
+    first = next(parts, None)
     if first is None:
         raise InputError(f"there are no images in {', '.join(specs)}"[:200])
-    return (
-        ImagePart(number, hashlib.blake2b(os.fsencode(piece.key), digest_size=16).hexdigest(), piece.open)
-        for number, piece in enumerate(chain([first], pieces))
-    )
+    return chain([first], parts)
 
 
-def together(found: Iterable[str | Piece]) -> Iterator[Piece]:
-    """Yield pieces as they are, and paths many at a time."""
-    paths: list[str] = []
-    for entry in found:
-        if isinstance(entry, str):
-            paths.append(entry)
-        if paths and (len(paths) == ROWS or not isinstance(entry, str)):
-            yield of_paths(paths)
-            paths = []
-        if not isinstance(entry, str):
-            yield entry
-    if paths:
-        yield of_paths(paths)
+def together(found: Iterable[str | ImagePart]) -> Iterator[ImagePart]:
+    """Yield parts as they are, and paths many at a time."""
+    for named, group in groupby(found, lambda entry: isinstance(entry, str)):
+        if not named:
+            yield from cast("Iterator[ImagePart]", group)
+            continue
+        while paths := [str(path) for path in islice(group, ROWS)]:
+            yield ImagePart("\n".join(paths), partial(ImageList, paths))
 
 
-def of_paths(paths: Sequence[str]) -> Piece:
-    """Return a piece of images that are named."""
-    return Piece("\n".join(paths), partial(ImageList, paths))
-
-
-def entries(spec: str) -> Iterator[str | Piece]:
-    """Return the paths and the pieces of one form of DATA; none of a manifest without rows. Raises InputError
+def entries(spec: str) -> Iterator[str | ImagePart]:
+    """Return the paths and the parts of one form of DATA; none of a manifest without rows. Raises InputError
     where there is nothing."""
     kind, colon, rest = spec.partition(":")
     path = local_path(spec)
@@ -127,7 +111,7 @@ def entries(spec: str) -> Iterator[str | Piece]:
     elif files := matches(spec):
         found = iter(files)
     else:  # another source, or a sentence about what DATA can be
-        return iter(source_pieces(spec))
+        return iter(source_parts(spec))
     first = next(found, None)
     if first is None:
         raise InputError(f"{spec} is a folder without images")
@@ -152,11 +136,11 @@ def files_of(spec: str) -> tuple[AbstractFileSystem, list[str]]:
     return system, [file for file in found if Path(file).suffix.lower() in ends and "/." not in file]
 
 
-def file_entries(system: AbstractFileSystem, path: str) -> Iterator[str | Piece]:
+def file_entries(system: AbstractFileSystem, path: str) -> Iterator[str | ImagePart]:
     """Yield what a file holds."""
     match Path(path).suffix:
         case ".tar":
-            yield Piece(f"{path} {system.size(path)}", partial(TarImages, system, path))
+            yield ImagePart(f"{path} {system.size(path)}", partial(TarImages, system, path))
         case ".parquet":
             yield from parquet_entries(system, path)
         case ".csv" | ".tsv" | ".jsonl" as suffix:
@@ -191,7 +175,7 @@ def address(system: AbstractFileSystem, path: str) -> str:
     return path if is_local(system) else str(system.unstrip_protocol(path))
 
 
-def parquet_entries(system: AbstractFileSystem, path: str) -> Iterator[str | Piece]:
+def parquet_entries(system: AbstractFileSystem, path: str) -> Iterator[str | ImagePart]:
     """Yield the row groups of a Parquet file with images, or the paths of a manifest."""
     require_packages("pyarrow", extra="data", what=path)
     with system.open(path, "rb") as file:
@@ -205,7 +189,7 @@ def parquet_entries(system: AbstractFileSystem, path: str) -> Iterator[str | Pie
             for group in range(opened.num_row_groups):
                 count = opened.metadata.row_group(group).num_rows
                 images = partial(RowGroupImages, system, path, group, stored[0])
-                yield Piece(f"{path} {group} {count}", images)
+                yield ImagePart(f"{path} {group} {count}", images)
         elif paths:
             batches = opened.iter_batches(ROWS, columns=[paths])
             listed = chain.from_iterable(batch.column(0).to_pylist() for batch in batches)
@@ -273,12 +257,12 @@ def images_of_samples(found: Iterable[Member]) -> list[Member]:
     return [member for stem, own, member in images if own or stem not in samples]
 
 
-def source_pieces(spec: str) -> list[Piece]:
+def source_parts(spec: str) -> list[ImagePart]:
     """Return the images of a source that is opened as a whole, many at a time."""
-    pieces: list[Piece] = []
+    parts: list[ImagePart] = []
     for name, images in named_parts(*open_spec(spec, DataConfig(), "unlabeled")).items():
         for start in range(0, len(images), ROWS):
             stop = min(start + ROWS, len(images))
             opened = partial(images.subset, np.arange(start, stop))
-            pieces.append(Piece(f"{spec} {name} {start} {stop}", opened))
-    return pieces
+            parts.append(ImagePart(f"{spec} {name} {start} {stop}", opened))
+    return parts
