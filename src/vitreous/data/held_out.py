@@ -62,7 +62,6 @@ PARTS = {
     **dict.fromkeys(("test", "testing", "holdout", "heldout"), "test"),
     **dict.fromkeys(("val", "valid", "validation", "dev", "eval", "evaluation"), "val"),
 }
-STORED = ("numbers", "targets")  # the arrays of a part that is stored
 
 
 def split(images: ImageDataset, config: DataConfig) -> Parts:
@@ -197,8 +196,8 @@ def stored_parts(
     parts = []
     for name in ("kept", "held_out"):
         try:
-            numbers = np.load(folder / name / f"{STORED[0]}.npy", mmap_mode="r")
-            found = np.load(folder / name / f"{STORED[1]}.npy", mmap_mode="r")
+            numbers = np.load(folder / name / "numbers.npy", mmap_mode="r")
+            found = np.load(folder / name / "targets.npy", mmap_mode="r")
             part_targets = ClassTargets(found, targets.classes)
             parts.append(Subset(images, numbers, part_targets).with_(cache=folder / name))
         except (OSError, ValueError):  # the cache cannot be written
@@ -213,8 +212,8 @@ def write_part(targets: ClassTargets, chosen: NDArray[np.bool_], folder: Path) -
     folder.mkdir()
     count, place = int(chosen.sum()), 0
     memory = partial(np.lib.format.open_memmap, mode="w+", shape=(count,))
-    numbers = memory(folder / f"{STORED[0]}.npy", dtype=np.uint32)
-    classes = memory(folder / f"{STORED[1]}.npy", dtype=targets.numbers.dtype)
+    numbers = memory(folder / "numbers.npy", dtype=np.uint32)
+    classes = memory(folder / "targets.npy", dtype=targets.numbers.dtype)
     for rows in slices(len(chosen)):
         found = np.flatnonzero(chosen[rows]) + rows.start
         numbers[place : place + len(found)] = found
@@ -270,20 +269,16 @@ def first_names(names: Sequence[str], groups: NDArray[np.int64]) -> list[str]:
     return [first[group] for group in groups.tolist()]
 
 
-class Share(NamedTuple):
-    """How many images of a class are held out, at least and at most."""
-
-    least: int
-    most: int
+Share = tuple[int, int]  # how many images of a class are held out, at least and at most
 
 
 def share_of(fraction: float, images: int, least: int) -> Share:
     """Return how many of so many images of a class may be held out: at least half of their share, and less
     than twice of it; one of `least` images or more, of fewer none, and never all."""
     if images < least:
-        return Share(0, 0)
+        return 0, 0
     low = math.ceil(fraction * images / 2)
-    return Share(min(low, images - 1), min(max(low, 1, math.ceil(2 * fraction * images - 1)), images - 1))
+    return min(low, images - 1), min(max(low, 1, math.ceil(2 * fraction * images - 1)), images - 1)
 
 
 def members_out_of_share(
@@ -319,17 +314,18 @@ def within_share(
 ) -> NDArray[np.bool_]:
     """Return which images of a class are held out, group by group: too few are filled up with those of the
     lowest hashes, of too many those with the highest are given back."""
+    least, most = share
     _, first, place = np.unique(groups, return_index=True, return_inverse=True)
     sizes = np.bincount(place, weights=counted).astype(np.int64)
     chosen, order = held[first].copy(), np.argsort(hashes[first], kind="stable")
     count = int(sizes[chosen].sum())
     for group in order[::-1].tolist():
-        if chosen[group] and count > share.most:
+        if chosen[group] and count > most:
             chosen[group] = False
             count -= int(sizes[group])
-    for limit in (share.most, int(counted.sum()) // 2):  # large groups only where there is nothing else
+    for limit in (most, int(counted.sum()) // 2):  # large groups only where there is nothing else
         for group in order.tolist():
-            if not chosen[group] and count < share.least and count + sizes[group] <= limit:
+            if not chosen[group] and count < least and count + sizes[group] <= limit:
                 chosen[group] = True
                 count += int(sizes[group])
     return chosen[place]

@@ -163,19 +163,15 @@ class Shaped(Protocol):
 
 def is_many(images: object) -> TypeGuard[Iterable[object]]:
     """Return whether this is a list of images or a batch, and not one image."""
-    if isinstance(images, Shaped) and images.ndim in (3, 4) and 0 not in images.shape:
-        sides = {images.shape[-1]} if isinstance(images, np.ndarray) else {images.shape[0], images.shape[-1]}
-        if images.ndim == 4:
-            return True
-        return not sides & {1, 3, 4} and not is_of_bands(images)
-    return isinstance(images, Iterable) and not is_image(images)
-
-
-def is_of_bands(images: Shaped) -> bool:
-    """Return whether an array (H, W, bands), or a tensor (bands, H, W), is one image of two or up to sixteen
-    bands, and not a batch of gray images as wide."""
+    if not isinstance(images, Shaped) or images.ndim not in (3, 4) or 0 in images.shape:
+        return isinstance(images, Iterable) and not is_image(images)
+    if images.ndim == 4:
+        return True
+    colors = {images.shape[-1]} if isinstance(images, np.ndarray) else {images.shape[0], images.shape[-1]}
+    # An array (H, W, bands), or a tensor (bands, H, W), of two or up to sixteen bands is one image, and not a
+    # batch of gray images as wide.
     bands, *sides = images.shape[::-1] if isinstance(images, np.ndarray) else images.shape
-    return bool(bands <= MOST < min(sides))
+    return not colors & {1, 3, 4} and not bands <= MOST < min(sides)
 
 
 def listed_images(wanted: Sequence[object]) -> ImageList:

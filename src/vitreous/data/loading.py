@@ -306,14 +306,11 @@ class DevicePrefetcher(Generic[BatchT]):
 
     Args:
         loader: yields NamedTuples on the CPU; what is not a tensor in them stays there.
-        transform: changes a batch, given (batch, epoch, step); None: nothing.
+        transform: changes a batch, given (batch, epoch, step).
     """
 
     def __init__(
-        self,
-        loader: BatchLoader[BatchT],
-        transform: Transform[BatchT] | None,
-        device: str | torch.device,
+        self, loader: BatchLoader[BatchT], transform: Transform[BatchT], device: str | torch.device
     ) -> None:
         self.loader, self.device = loader, torch.device(device)
         self.transform = transform.to(self.device) if isinstance(transform, torch.nn.Module) else transform
@@ -361,7 +358,7 @@ class DevicePrefetcher(Generic[BatchT]):
     def transformed(self, batch: BatchT, epoch: int, step: int) -> BatchT:
         """Return a batch on the device, and what the transform makes of it."""
         batch = with_tensors(batch, lambda each: each.to(self.device, non_blocking=True))
-        return batch if self.transform is None else self.transform(batch, epoch, step)
+        return self.transform(batch, epoch, step)
 
 
 def with_tensors(batch: BatchT, change: Callable[[Tensor], Tensor]) -> BatchT:

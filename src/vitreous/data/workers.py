@@ -39,13 +39,13 @@ def worker_count(asked: int | None) -> int:
     By default they are threads, which do what processes would without a copy of the dataset in each: Pillow,
     libjpeg-turbo and torch release the interpreter's lock while they work.
     """
-    if asked is not None and asked < 0:
+    if asked is None:
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if asked < 0:
         raise InputError(
             f"the number of workers is {asked}: pass 0 or more, or leave it out for one per core"
         )
-    if asked is not None:
-        return asked
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return asked
 
 
 def processes_here() -> int:

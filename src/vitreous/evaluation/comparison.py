@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -70,11 +71,8 @@ class Comparison(Result):
     @cached_property
     def settings(self) -> dict[str, list[object]]:
         """The settings on which the runs differ, with the value of each; None where one lacks it."""
-        names = dict[str, None]()
-        for run in self.runs:
-            names.update(dict.fromkeys(run.settings))
         found = dict[str, list[object]]()
-        for name in names:
+        for name in dict.fromkeys(chain.from_iterable(run.settings for run in self.runs)):
             values = [run.settings.get(name) for run in self.runs]
             if values.count(values[0]) < len(values):
                 found[name] = values

@@ -56,7 +56,7 @@ SKIPPED = (
     tarfile.BLKTYPE,
     tarfile.FIFOTYPE,
 )
-LabelKey = str | tuple[tuple[str, float], ...]
+LabelKey = str | tuple[tuple[str, float], ...]  # a `Label` that can be compared
 Member = tuple[str, int, int]  # name, offset and size in bytes
 Numbering = Callable[[list[Label], NDArray[np.int64]], ClassTargets | LabelTargets]
 
@@ -88,7 +88,7 @@ class IndexedShard(NamedTuple):
     names: Paths
     hashes: NDArray[np.uint64]
     places: NDArray[np.int64]  # of each image's label among `labels`, or -1
-    labels: list[Label]
+    labels: list[LabelKey]  # different ones
 
 
 def shard_index(
@@ -131,7 +131,7 @@ def load(folder: Path) -> ShardIndex | None:
 
 def build(shards: Sequence[Shard], number: Numbering, folder: Path, reading: Reading) -> ShardIndex:
     """Index shards; a large index is written into the cache, whole, and read from there."""
-    labels = Labels()
+    known: dict[LabelKey, int] = {}  # the place of each label, in the order in which they are met
     parts: list[IndexedShard] = []
     read = partial(index_shard, cache_bytes=reading.cache_bytes)
     for part in in_processes(read, shards, workers=reading.workers):
@@ -139,11 +139,11 @@ def build(shards: Sequence[Shard], number: Numbering, folder: Path, reading: Rea
             rows = part.places >= 0
             part = IndexedShard._make([*(column[rows] for column in part[:-1]), part.labels])
         # From places among a shard's labels to places among all; -1, without a label, is the last entry.
-        places = np.array([*map(labels.place, part.labels), -1], dtype=np.int64)
+        places = np.array([*(known.setdefault(key, len(known)) for key in part.labels), -1], dtype=np.int64)
         parts.append(part._replace(places=places[part.places], labels=[]))
     columns = zip(*(part[:-1] for part in parts), strict=True)
     blocks, sizes, names, hashes, found = map(np.concatenate, columns)
-    targets = number(labels.different, found)
+    targets = number([key if isinstance(key, str) else dict(key) for key in known], found)
     index = ShardIndex(np.cumsum([len(part.names) for part in parts]), blocks, sizes, names, hashes, targets)
     if len(names) < LARGE:
         return index
@@ -159,22 +159,6 @@ def build(shards: Sequence[Shard], number: Numbering, folder: Path, reading: Rea
     return load(folder) or index
 
 
-class Labels:
-    """The different labels of images, in the order in which they are met."""
-
-    def __init__(self) -> None:
-        self.different: list[Label] = []
-        self.places = dict[LabelKey, int]()
-
-    def place(self, label: Label) -> int:
-        """Return the place of a label among the different ones, at which it is put if it is a new one."""
-        key = label if isinstance(label, str) else tuple(sorted(label.items()))
-        if key not in self.places:
-            self.places[key] = len(self.different)
-            self.different.append(label)
-        return self.places[key]
-
-
 def name_hash(name: str) -> int:
     """Return 64 bits that depend on a name alone."""
     digest = hashlib.blake2b(same_name(name).encode("utf-8", "surrogateescape"), digest_size=8).digest()
@@ -184,7 +168,7 @@ def name_hash(name: str) -> int:
 def index_shard(shard: Shard, cache_bytes: float) -> IndexedShard:
     """Return the index of one shard."""
     images: dict[str, dict[str, Member]] = {}  # of each sample, by name
-    found: dict[str, tuple[int, Label]] = {}  # of each sample the last of LABELS that it has, and its label
+    found: dict[str, tuple[int, LabelKey]] = {}  # of each sample the last of LABELS that it has, its label
     try:
         opened = OpenShard(shard, cache_bytes)
     except OSError as error:
@@ -200,8 +184,9 @@ def index_shard(shard: Shard, cache_bytes: float) -> IndexedShard:
         elif suffix in LABELS and size <= LARGEST_LABEL:
             label = read_label(suffix, os.pread(opened.descriptor, size, offset), f"{shard}/{name}")
             if label is not None and LABELS.index(suffix) >= found.get(stem, (0,))[0]:
-                found[stem] = LABELS.index(suffix), label
-    labels = Labels()
+                key = label if isinstance(label, str) else tuple(sorted(label.items()))
+                found[stem] = LABELS.index(suffix), key
+    labels: dict[LabelKey, int] = {}  # as `known` in `build`
     names: list[str] = []
     offsets: list[int] = []
     sizes: list[int] = []
@@ -211,14 +196,14 @@ def index_shard(shard: Shard, cache_bytes: float) -> IndexedShard:
         names.append(name)
         offsets.append(offset)
         sizes.append(size)
-        places.append(labels.place(found[stem][1]) if stem in found else -1)
+        places.append(labels.setdefault(found[stem][1], len(labels)) if stem in found else -1)
     return IndexedShard(
         blocks=(np.array(offsets, dtype=np.int64) // BLOCK).astype(np.uint32),
         sizes=np.array(sizes, dtype=np.uint32),
         names=path_array(names) if names else np.empty(0, dtype="S1"),
         hashes=np.array([name_hash(f"{shard.name}/{name}") for name in names], dtype=np.uint64),
         places=np.array(places, dtype=np.int64),
-        labels=labels.different,
+        labels=list(labels),
     )
 
 
