@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import ArrayImages, LabelTargets
+from vitreous.data.dataset import EVERY, ArrayImages, LabelTargets, Rows
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
 from vitreous.evaluation.features import Features, cached_features, content_key, extract
@@ -69,6 +70,19 @@ def test_features_are_extracted_once(images: ArrayImages, make_model: Callable[.
     second = cached_features(model, images)
     np.testing.assert_array_equal(first.values, second.values)
     np.testing.assert_array_equal(first.targets, second.targets)
+
+
+@pytest.mark.usefixtures("_own_cache")
+def test_images_are_compared_in_full_precision_whatever_that_of_the_features(
+    images: ArrayImages, make_model: Callable[..., ViT]
+) -> None:
+    class Watched(ArrayImages):
+        def together(self, rows: Rows = EVERY) -> NDArray[np.int64]:
+            assert not torch.is_autocast_enabled("cpu")
+            return super().together(rows)
+
+    watched = Watched(images.pixels, images.targets.strata(), images.classes, name="images")
+    assert len(cached_features(make_model(), watched, precision="bf16").values) == len(images)
 
 
 @pytest.mark.usefixtures("_own_cache")

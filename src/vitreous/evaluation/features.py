@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any, Unpack
 
@@ -50,8 +50,7 @@ def cached_features(
         cached = load_file(path)
         rows = cached["rows"]
         return Features(cached["values"], cached["targets"], rows, images.together(rows))
-    with computing(precision, device):
-        features = extract(model, images, **batching)
+    features = extract(model, images, precision=precision, **batching)
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole(path) as partial:
         found = {"values": features.values, "targets": features.targets, "rows": features.rows}
@@ -59,12 +58,23 @@ def cached_features(
     return features
 
 
-def extract(model: Runnable | nn.Module, images: ImageDataset, **batching: Unpack[Batching]) -> Features:
-    """Compute the features of every image once. Raises InputError: images with several labels, or none that
-    can be decoded."""
+def extract(
+    model: Runnable | nn.Module,
+    images: ImageDataset,
+    *,
+    precision: str | None = None,
+    **batching: Unpack[Batching],
+) -> Features:
+    """Compute the features of every image once, in a precision; None: in that of the caller.
+
+    Raises:
+        InputError: images with several labels, or none that can be decoded.
+    """
     if isinstance(images.targets, LabelTargets):
         raise InputError("a probe needs one class for each image, but these images have several labels")
-    outputs = feature_outputs(model, images, **batching)
+    device = torch.device(batching.get("device", "cpu"))
+    with nullcontext() if precision is None else computing(precision, device):
+        outputs = feature_outputs(model, images, **batching)
     rows = outputs.indices
     return Features(outputs.values.numpy(), images.targets.strata(rows), rows, images.together(rows))
 
