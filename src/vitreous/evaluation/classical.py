@@ -628,6 +628,11 @@ def baselines_on(
     truth = held_out.targets.tensor(rows)
     reading = time.perf_counter() - began
     of = f", on {len(learned.truth):,} of {learned.of:,} images" if len(learned.truth) < learned.of else ""
+
+    def measured(name: str, answers: Outputs, settings: str = "", seconds: float = 0.0) -> Baseline:
+        score, interval = problem.measures.of(answers, truth), problem.measures.interval(answers, truth)
+        return Baseline(name, score, interval, settings, seconds)
+
     values: dict[str, Values] = {}
     results: list[Baseline] = []
     for method, head in fitted:
@@ -636,17 +641,8 @@ def baselines_on(
             values[method.sees] = seen_by_classical(pixels, method.sees)
         answers = Fitted(method, head, values[method.sees]).ask(values[method.sees])
         spent = method.seconds + reading + time.perf_counter() - began
-        results.append(baseline(method.name, answers, truth, problem, method.setting.words + of, spent))
-    name, answers = without_images(learned.truth, problem, len(truth))
-    return (*results, baseline(name, answers, truth, problem))
-
-
-def baseline(
-    name: str, answers: Outputs, truth: Truth, problem: Problem, settings: str = "", seconds: float = 0.0
-) -> Baseline:
-    """Return the score of answers with its interval."""
-    measures = problem.measures
-    return Baseline(name, measures.of(answers, truth), measures.interval(answers, truth), settings, seconds)
+        results.append(measured(method.name, answers, method.setting.words + of, spent))
+    return (*results, measured(*without_images(learned.truth, problem, len(truth))))
 
 
 def without_images(truth: Truth, problem: Problem, count: int) -> tuple[str, Outputs]:

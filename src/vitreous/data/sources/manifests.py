@@ -46,7 +46,7 @@ from vitreous.data.sources.labels import (
     refuse_numbers,
 )
 from vitreous.errors import InputError, check_utf8, require_packages
-from vitreous.outside import finite_number, read_regular
+from vitreous.outside import read_regular
 
 COLUMNS = "the columns path, label and, if wanted, split"
 METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")  # of a folder of images
@@ -400,9 +400,7 @@ def has_weights(labels: Sequence[str], separator: str) -> bool:
     """Return whether numbers after a colon are weights of classes, and do not belong to their names, as in
     `grade:1` or `ratio 4:1`: some label is a share, or some image has several labels with numbers."""
     for text in set(labels):
-        numbers = [
-            number_in(part.rpartition(":")[2]) if ":" in part else None for part in text.split(separator)
-        ]
+        numbers = [number_in(part.rpartition(":")[2]) for part in text.split(separator) if ":" in part]
         known = [number for number in numbers if number is not None]
         if any(0 < number < 1 for number in known) or len(known) > 1:
             return True
@@ -413,18 +411,15 @@ def parse_label(text: str, separator: str, path: Path, *, weighted: bool) -> dic
     """ "cat:0.7|dog:0.3" as {"cat": 0.7, "dog": 0.3}; "cat" as {"cat": 1}. An empty label: no classes.
     weighted: whether numbers after a colon are weights."""
     label: dict[str, float] = {}
-    for part in map(str.strip, text.split(separator)):
-        if not part:
-            continue
-        name, colon, number = part.rpartition(":") if weighted else (part, "", "")
-        try:
-            weight = finite_number(number) if colon else 1.0
-        except ValueError:
-            name, colon, weight = part, "", 1.0  # a colon in the class's name
+    for part in filter(None, map(str.strip, text.split(separator))):
+        name, colon, number = part.rpartition(":")
+        weight = number_in(number) if weighted and colon else None
+        if weight is None:  # a colon is in the name of the class
+            name, weight = part, 1.0
         if not 0 <= weight <= 1:
             raise InputError(
                 f"{path}: the label {part!r} has a weight outside 0 ... 1; the name of a class has no colon "
                 "before a number"
             )
-        label[name if colon else part] = weight
+        label[name] = weight
     return label

@@ -186,20 +186,13 @@ def index_shard(shard: Shard, cache_bytes: float) -> IndexedShard:
             if label is not None and LABELS.index(suffix) >= found.get(stem, (0,))[0]:
                 key = label if isinstance(label, str) else tuple(sorted(label.items()))
                 found[stem] = LABELS.index(suffix), key
+    chosen = [image_of_sample(shard, list(candidates.values())) for candidates in images.values()]
     labels: dict[LabelKey, int] = {}  # as `known` in `build`
-    names: list[str] = []
-    offsets: list[int] = []
-    sizes: list[int] = []
-    places: list[int] = []
-    for stem, candidates in images.items():
-        name, offset, size = image_of_sample(shard, list(candidates.values()))
-        names.append(name)
-        offsets.append(offset)
-        sizes.append(size)
-        places.append(labels.setdefault(found[stem][1], len(labels)) if stem in found else -1)
+    places = [labels.setdefault(found[stem][1], len(labels)) if stem in found else -1 for stem in images]
+    names = [name for name, _, _ in chosen]
     return IndexedShard(
-        blocks=(np.array(offsets, dtype=np.int64) // BLOCK).astype(np.uint32),
-        sizes=np.array(sizes, dtype=np.uint32),
+        blocks=np.array([offset // BLOCK for _, offset, _ in chosen], dtype=np.uint32),
+        sizes=np.array([size for _, _, size in chosen], dtype=np.uint32),
         names=path_array(names) if names else np.empty(0, dtype="S1"),
         hashes=np.array([name_hash(f"{shard.name}/{name}") for name in names], dtype=np.uint64),
         places=np.array(places, dtype=np.int64),

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from vitreous.data.config import DataConfig, FetchedForm, ShardsForm, TargetKind
 from vitreous.data.dataset import ClassTargets, ImageDataset, LabelTargets, Parts, one_class
 from vitreous.data.files import fingerprint
-from vitreous.data.held_out import PARTS, split, with_own_parts
+from vitreous.data.held_out import PARTS, with_own_parts
 from vitreous.data.sources.labels import UNLABELED, Label, named_targets
 from vitreous.data.sources.remote import OpenShard, Shard, find_shards, text_beside
 from vitreous.data.sources.shard_index import Reading, ShardIndex, shard_index
@@ -90,9 +90,8 @@ def open_shards(spec: str, config: DataConfig, targets: TargetKind) -> Parts:
         raise InputError(f"{spec} has a split {unknown[0]!r}: write train, val or test")
     named = text_beside(shards[0].location, CLASSES)
     classes = tuple(same_name(name) for name in named.splitlines() if name)
-    reading = Reading(
-        targets == "classes", 1e9 * config.settings_of(FetchedForm).cache_gb, config.read.workers
-    )
+    cache_bytes = 1e9 * config.settings_of(FetchedForm).cache_gb
+    reading = Reading(targets == "classes", cache_bytes, config.read.workers)
     found: dict[str, ImageDataset] = {}
     for part in sorted(by_part, key=lambda name: name != "train"):
         number = partial(number_labels, where=spec, named=classes, unlabeled=targets == "unlabeled")
@@ -104,10 +103,9 @@ def open_shards(spec: str, config: DataConfig, targets: TargetKind) -> Parts:
             )
         classes = index.targets.classes
         in_order = shards[0].remote or config.settings_of(ShardsForm).streaming
-        images = ShardImages(by_part[part], index, reading.cache_bytes, in_order=in_order)
+        images = ShardImages(by_part[part], index, cache_bytes, in_order=in_order)
         found[PARTS.get(part, part)] = images.with_(cache=cache)
-    train = found.pop("train")
-    return with_own_parts(train, found, config, where=spec) if len(by_part) > 1 else split(train, config)
+    return with_own_parts(found.pop("train"), found, config, where=spec)
 
 
 def number_labels(
