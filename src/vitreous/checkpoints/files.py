@@ -15,7 +15,7 @@ from vitreous.checkpoints.download import SUFFIXES, hub_hint
 from vitreous.checkpoints.source import ADAPTER, CONFIG, DESCRIPTIONS, OPEN_CLIP_CONFIG, Documents, File
 from vitreous.checkpoints.tensors import LARGEST_HEADER, Tensors, is_npz, read_npz, read_safetensors
 from vitreous.checkpoints.torch_files import read_torch
-from vitreous.checkpoints.what_is_this import IN_PYTORCH, OPENVINO, FileEvidence, shard_of, what_is_this
+from vitreous.checkpoints.what_is_this import IN_PYTORCH, OPENVINO, shard_of, what_is_this
 from vitreous.errors import InputError
 from vitreous.outside import read_regular, read_text
 
@@ -134,7 +134,7 @@ def weights_of_folder(folder: Path) -> Path:
     if len(found) == 1:
         return found[0]
     names = [path.name for depth in ("*", "*/*") for path in folder.glob(depth)]
-    if kind := what_is_this(FileEvidence(files=names)):
+    if kind := what_is_this(files=names):
         raise InputError(f"{folder} holds {kind}")
     what = f"several files of weights ({', '.join(path.name for path in found)})" if found else "no weights"
     raise InputError(f"{folder} contains {what}: give the path of one file")
@@ -164,8 +164,7 @@ def read_weights(path: Path) -> File:
         raise InputError(f"{path} is a TensorFlow Lite program: give the model that it was converted from")
     if path.suffix == ".bin" and path.with_suffix(".xml").is_file():
         raise InputError(f"{path} holds the weights of {OPENVINO}")
-    evidence = FileEvidence(name=path.name, start=start)
-    if kind := what_is_this(evidence):
+    if kind := what_is_this(files=[path.name], start=start):
         raise InputError(f"{path} is {kind}")
     if re.match(rb"[\x81-\x8f][\xa1-\xbf]", start):  # a mapping whose first key is a short text
         raise InputError(f"{path} is a msgpack file, as Flax writes them: {IN_PYTORCH}")

@@ -21,7 +21,7 @@ from vitreous.checkpoints.format import (
 from vitreous.checkpoints.source import CARD, CONFIG, File, Source, likelihood
 from vitreous.checkpoints.tensors import Entry
 from vitreous.checkpoints.weights import listing, merged_factors
-from vitreous.checkpoints.what_is_this import UNKNOWN_PARTS, FileEvidence, network_of, what_is_this
+from vitreous.checkpoints.what_is_this import UNKNOWN_PARTS, network_of, what_is_this
 from vitreous.errors import InputError, nearest
 from vitreous.models.config import Origin
 from vitreous.models.settings import check_names
@@ -155,7 +155,7 @@ def check_foreign(file: File, format: str | None) -> None:
     for each in formats_of_images():
         if each.check:
             each.check(file, format is None)
-    if what := what_is_this(FileEvidence(weights=all_names(file)), UNKNOWN_PARTS):
+    if what := what_is_this(UNKNOWN_PARTS, weights=all_names(file)):
         raise InputError(f"{file.where}: this is {what}")
 
 

@@ -29,7 +29,7 @@ from vitreous.checkpoints.pickles import (
 )
 from vitreous.checkpoints.source import CONFIG, TRAINING, Documents, File
 from vitreous.checkpoints.tensors import Entry, Tensors, read_block, read_stream, write_safetensors
-from vitreous.checkpoints.what_is_this import FileEvidence, what_is_this
+from vitreous.checkpoints.what_is_this import what_is_this
 from vitreous.errors import InputError
 
 LARGEST_PICKLE = 8 * 2**20  # bytes of the objects in a file: of 10,000 tensors about 1.5 million
@@ -77,7 +77,7 @@ def open_archive(path: Path) -> tuple[object, Place]:
         names = archive.namelist()
         found = [name for name in names if name.endswith("data.pkl") and name.count("/") <= 1]
         if not found:
-            kind = what_is_this(FileEvidence(inside=names))
+            kind = what_is_this(inside=names)
             otherwise = "a zip archive without the data.pkl of PyTorch: not a checkpoint"
             raise InputError(f"{path} is {kind or otherwise}")
         folder = found[0].removesuffix("data.pkl")
@@ -153,7 +153,7 @@ def parts_of(path: Path, loaded: object, place: Place) -> Parts:
     """Return the state dicts in what was loaded. Raises InputError: there is none, or a tensor whose numbers
     are not all in the file."""
     parts: Parts = {}
-    if kind := what_is_this(FileEvidence(classes=list(kinds_in(loaded, skip=OPTIMIZER)))):
+    if kind := what_is_this(classes=list(kinds_in(loaded, skip=OPTIMIZER))):
         raise InputError(f"{path} is {kind}")
     for key, state in found_state_dicts(loaded).items():
         entries: Tensors = {}

@@ -31,25 +31,6 @@ ONNX = "an ONNX program: vitreous.predict takes it as it is, and its weights are
 GGUF = "of llama.cpp: its weights are quantized, and not read here"
 
 
-class FileEvidence(NamedTuple):
-    """What is known of a file that is refused.
-
-    Attributes:
-        name: of the file; start: its first bytes.
-        files: the names in a folder.
-        inside: the names in an archive.
-        classes: of the Python objects in it.
-        weights: the names of its tensors.
-    """
-
-    name: str = ""
-    start: bytes = b""
-    files: Sequence[str] = ()
-    inside: Sequence[str] = ()
-    classes: Sequence[str] = ()
-    weights: Sequence[str] = ()
-
-
 class FileKind(NamedTuple):
     """A kind of file, and by what it is known: any one of these is enough.
 
@@ -66,20 +47,6 @@ class FileKind(NamedTuple):
     inside: str = ""
     classes: str = ""
     weights: str = ""
-
-    def fits(self, evidence: FileEvidence) -> bool:
-        if self.start and evidence.start.startswith(self.start):
-            return True
-        if self.file and any(fnmatch(name, self.file) for name in (evidence.name, *evidence.files) if name):
-            return True
-        return any(
-            pattern and any(re.search(pattern, name) for name in names)
-            for pattern, names in (
-                (self.inside, evidence.inside),
-                (self.classes, evidence.classes),
-                (self.weights, evidence.weights),
-            )
-        )
 
 
 # Files, folders and archives of other programs.
@@ -245,10 +212,34 @@ NETWORKS = (
 SHARD = re.compile(r"-(\d{5})-of-(\d{5})\.\w+$")
 
 
-def what_is_this(evidence: FileEvidence, kinds: Iterable[FileKind] = KINDS) -> str | None:
+def what_is_this(
+    kinds: Iterable[FileKind] = KINDS,
+    *,
+    start: bytes = b"",
+    files: Sequence[str] = (),
+    inside: Sequence[str] = (),
+    classes: Sequence[str] = (),
+    weights: Sequence[str] = (),
+) -> str | None:
     """Return what a file is, what part of it is not supported and what to do, as the rest of a sentence
-    ("PATH is ..."); None where nothing tells."""
-    return next((kind.what for kind in kinds if kind.fits(evidence)), None)
+    ("PATH is ..."); None where nothing tells.
+
+    Args:
+        start: its first bytes.
+        files: its name, or the names in a folder.
+        inside: the names in an archive.
+        classes: of the Python objects in it.
+        weights: the names of its tensors.
+    """
+    for kind in kinds:
+        if kind.start and start.startswith(kind.start):
+            return kind.what
+        if kind.file and any(fnmatch(name, kind.file) for name in files):
+            return kind.what
+        searched = ((kind.inside, inside), (kind.classes, classes), (kind.weights, weights))
+        if any(pattern and any(re.search(pattern, name) for name in names) for pattern, names in searched):
+            return kind.what
+    return None
 
 
 def network_of(names: Iterable[str]) -> str | None:

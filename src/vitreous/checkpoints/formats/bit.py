@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -119,18 +119,11 @@ def bit_rows(names: Names) -> list[Row]:
     ]
 
 
-class ResNetShape(TypedDict):
-    """The width of a ResNet, and the units in each stage."""
-
-    width_factor: float
-    layers: tuple[int, ...]
-
-
-def resnet_fields(source: Source, names: Names) -> tuple[int, ResNetShape]:
-    """Return the channels of the ResNet's images, and its shape."""
+def resnet_shape(source: Source, names: Names) -> tuple[int, float, tuple[int, ...]]:
+    """Return the channels of the ResNet's images, its width factor, and the units in each stage."""
     channels, width = (source.size(names.root, axis, ndim=4) for axis in (2, 3))
     layers = source.units(names.convolutions["stages.{}.{}.conv1"] + "/kernel", first=1)
-    return channels, {"width_factor": width / 64, "layers": layers}
+    return channels, width / 64, layers
 
 
 def read_bit(source: Source) -> Spec:
@@ -144,8 +137,8 @@ def read_bit(source: Source) -> Spec:
 def read_resnet(source: Source, names: Names, **fields: object) -> Spec:
     """Return a ResNet and a linear head, under the names of one of the codes."""
     ndim = 4 if names.head_as_convolution else 2
-    channels, resnet = resnet_fields(source, names)
-    fields |= {"channels": channels, **resnet}
+    channels, width_factor, layers = resnet_shape(source, names)
+    fields |= {"channels": channels, "width_factor": width_factor, "layers": layers}
     fields["num_classes"] = source.size_if_there(f"{names.head}/kernel", -1, ndim=ndim)
     config = configured(BiTConfig, source, fields)
     return reading_as("BiT", source, config, bit_rows(names), resize="squash", interpolation="bilinear")

@@ -30,8 +30,8 @@ from vitreous.checkpoints.formats.bit import (
     convolution_row,
     linear_rows,
     read_resnet,
-    resnet_fields,
     resnet_rows,
+    resnet_shape,
 )
 from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.tensors import write_npz
@@ -103,10 +103,10 @@ def read_google(source: Source) -> Spec:
     }
     stride = 1
     if "conv_root/kernel" in source.tensors:
-        channels, resnet = resnet_fields(source, HYBRID)
-        stride = 4 * 2 ** max(len(resnet["layers"]) - 1, 0)
+        channels, width_factor, layers = resnet_shape(source, HYBRID)
+        stride = 4 * 2 ** max(len(layers) - 1, 0)
         fields |= {"channels": channels, "patch_size": (p * stride, q * stride)}
-        fields["stem"] = {"kind": "resnet", **resnet}
+        fields["stem"] = {"kind": "resnet", "width_factor": width_factor, "layers": layers}
     table = POSITIONS if POSITIONS in source.tensors else "pos_embedding"
     if (positions := source.size_if_there(table, 1, ndim=3)) is None:
         fields |= {"image_size": asked_image_size(source), "position": {"kind": "sincos-2d"}}
