@@ -139,7 +139,8 @@ class AnswerEngine(ModelEngine):
             self.classifier, self.labels = self.answer, self.answer.labels
 
     def rows(self, images: ImageDataset) -> Iterator[ImageRows]:
-        return self.task.image_rows(self.working, images, **self.batching)
+        rows = self.task.info.image_rows or image_rows
+        return rows(self.working, images, **self.batching)
 
     def answers(self, names: list[str], images: Any) -> Iterable[Answer]:
         found: list[Answer] = self.compute(lambda *batch: [*self.answer(*batch)], names, images)

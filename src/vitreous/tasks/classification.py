@@ -26,12 +26,12 @@ from vitreous.training.config import RunConfig
 if TYPE_CHECKING:
     from vitreous.data import sources
     from vitreous.data.config import DataConfig
-    from vitreous.data.findings import Finding
     from vitreous.deployment import classifier
     from vitreous.evaluation import calibration, classical, classification, features, scores
     from vitreous.evaluation.result import Evaluation
     from vitreous.inspection.runs import report
     from vitreous.tasks import candidates, recipe_choice, result
+    from vitreous.tasks.result import RunResult
     from vitreous.tasks.task import Trained
     from vitreous.training import initial_model, objectives, teachers
     from vitreous.training import run as runs
@@ -252,16 +252,9 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
     ) -> Evaluation:
         return classification.evaluate(answerer, examples, **options)
 
-    def report(
-        self,
-        trained: Trained[RunConfig, Splits],
-        answerer: Classifier,
-        evaluation: Any,
-        findings: Sequence[Finding],
-        extra: Mapping[str, Any],
-    ) -> Path | None:
+    def report(self, trained: Trained[RunConfig, Splits], result: RunResult) -> Path | None:
         run, data = trained.run, trained.data
-        images = get_held_out(self, data)[1]
+        answerer, evaluation, images = result.answerer, result.evaluation, get_held_out(self, data)[1]
         if images is None or not isinstance(answerer, Model):
             return None
         if (
@@ -279,10 +272,10 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
             model=answerer,
             evaluation=evaluation,
             images=images,
-            baselines=[classical.Baseline(**each) for each in extra["baselines"]],
-            candidates=extra["candidates"],
+            baselines=[classical.Baseline(**each) for each in result.extra["baselines"]],
+            candidates=result.candidates,
             sheet=sheet,
-            findings=findings,
+            findings=result.findings,
         )
 
     def extra_fields(self, trained: Trained[RunConfig, Splits]) -> dict[str, Any]:

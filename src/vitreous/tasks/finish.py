@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from shlex import quote
 from typing import Any
 
+from vitreous import __version__
+from vitreous.checkpoints.model_card import origin_facts
 from vitreous.data.checks import known_findings
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.findings import Finding, write_findings
@@ -13,11 +18,16 @@ from vitreous.data.loading import BadFiles
 from vitreous.data.workers import loading_workers
 from vitreous.evaluation.inference_precision import automatic_precision
 from vitreous.evaluation.outputs import Progress
+from vitreous.evaluation.result import Evaluation
 from vitreous.tasks.course import FINDINGS, course_of, with_others
-from vitreous.tasks.result import RunResult, write_card
-from vitreous.tasks.task import AnyPlan, AnyTask, Trained, get_held_out, module_of
+from vitreous.tasks.result import RunResult
+from vitreous.tasks.task import AnyPlan, AnyTask, Card, Trained, get_held_out, module_of
 from vitreous.training.place import ON_CPU, Place
 from vitreous.training.precision import computing
+from vitreous.whole_files import write_text
+
+TEMPLATE = Path(__file__).with_name("card.md")  # with names in braces
+MOST_CLASSES = 50  # that a card names
 
 
 def finish(
@@ -95,13 +105,60 @@ def finish(
         train_count=trained.material.examples,
         parameters=sum(each.numel() for each in module_of(answerer).parameters()),
         bad=dict(bad),
-        report=task.report(trained, answerer, evaluation, findings, extra),
         extra=extra,
         findings=tuple(findings),
         said_before=tuple(plan.findings or ()),
     )
+    result = replace(result, report=task.report(trained, result))
     write_card(task.info.card, result)
     return result
+
+
+def write_card(card: Card, result: RunResult) -> None:
+    """Write what the model is, how good it is, how it was made and how to use it."""
+    run, config = result.run, result.run.config
+    known = {**result.to_json(), **dict(config)}
+    known["classes"] = ", ".join(f"`{name}`" for name in known.get("classes", ())[:MOST_CLASSES])
+    path = quote(str(run.path))
+    init, recipe = known.get("init"), known.get("recipe") or "of its own"
+    model: Any = getattr(result.answerer, "model", result.answerer)
+    facts = {
+        **measured(result.evaluation),
+        "Data": f"`{config.source}`, {result.train_count} examples to train on",
+        **{name: text.format(**known).replace("|", " ") for name, text in card.facts.items()},
+        "Initialized from": f"`{init}`" if init else "random weights",
+        **origin_facts(getattr(model, "origin", None)),
+        "Parameters": f"{result.parameters:,}",
+        "Training": f"{result.seconds:.0f} s, seed {config.seed}, recipe {recipe}",
+    }
+    text = TEMPLATE.read_text(encoding="utf-8").format(
+        name=run.path.name,
+        about=card.about.format(**known),
+        version=__version__,
+        rows="\n".join(f"| {name} | {value} |" for name, value in facts.items()),
+        use=card.use.replace("RUN", path),
+        evaluate=f"\nvitreous evaluate {path}" if result.evaluation else "",
+        path=run.path,
+        python=card.python,
+        command=config.command,
+        limits=card.limits.format(**known),
+    )
+    write_text(run.path / "README.md", text)
+
+
+def measured(evaluation: Evaluation | None) -> dict[str, str]:
+    """Return a row for each metric; the first says on how many examples."""
+    if not evaluation:
+        return {"Accuracy": "not measured: the data have no held-out part"}
+    rows, count = {}, f" on {evaluation.count} held-out {evaluation.of}"
+    for metric in evaluation.metrics.values():
+        text = metric.text()
+        if metric.interval:
+            low, high = (metric.text(each) for each in metric.interval)
+            text += f" (95% interval {low} to {high})"
+        rows[metric.label[0].upper() + metric.label[1:]] = text + count
+        count = ""
+    return rows
 
 
 def examined(task: AnyTask, data: Any, tell: Callable[[str], None]) -> list[Finding]:

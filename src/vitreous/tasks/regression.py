@@ -32,7 +32,7 @@ from vitreous.models.model import Model, Runnable, check_finite
 from vitreous.tasks.candidates import baselines_of
 from vitreous.tasks.images import INSPECTING, READING, TRAINING, ImageTask, choose_for
 from vitreous.tasks.recipe_choice import RecipeChoice
-from vitreous.tasks.result import read_candidates
+from vitreous.tasks.result import RunResult, read_candidates
 from vitreous.tasks.task import IMAGES, Card, Material, TaskInfo, Trained, Tree, get_held_out
 from vitreous.training.config import RunConfig
 from vitreous.training.initial_model import starting_model
@@ -268,18 +268,13 @@ class Regression(ImageTask[RegressionConfig, Splits, Regressor]):
             **found.evaluation_fields,
         )
 
-    def report(
-        self,
-        trained: Trained[RegressionConfig, Splits],
-        answerer: Regressor,
-        evaluation: Any,
-        findings: Sequence[Finding],
-        extra: Mapping[str, Any],
-    ) -> Path | None:
+    def report(self, trained: Trained[RegressionConfig, Splits], result: RunResult) -> Path | None:
         path, images = trained.run.path, get_held_out(self, trained.data)[1]
+        answerer, evaluation = result.answerer, result.evaluation
         if images is None or not isinstance(answerer, Model):
             return None
-        baselines = [Baseline(**each) for each in extra["baselines"]]
+        assert isinstance(evaluation, RegressionEvaluation)
+        baselines = [Baseline(**each) for each in result.extra["baselines"]]
         network = model_figures.network_to_show(answerer)
         return report.write_run_report(
             path,
@@ -287,16 +282,16 @@ class Regression(ImageTask[RegressionConfig, Splits, Regressor]):
             [
                 scatter_figure(evaluation),
                 evaluation_figures.baselines_figure(evaluation, baselines),
-                *([evaluation_figures.candidates_table(extra["candidates"])] if extra["candidates"] else []),
+                *([evaluation_figures.candidates_table(result.candidates)] if result.candidates else []),
                 evaluation_figures.curves_figure(path, "regression"),
                 report.every_prediction(path, answerer, evaluation, images),
                 *model_figures.model_exhibits(network, *report.sample_batch(network, images)),
             ],
             kind="regression",
             evaluation=evaluation,
-            findings=findings,
+            findings=result.findings,
             ahead=report.baseline_ahead(evaluation, baselines),
-            candidates=extra["candidates"],
+            candidates=result.candidates,
         )
 
     def extra_fields(self, trained: Trained[RegressionConfig, Splits]) -> dict[str, Any]:

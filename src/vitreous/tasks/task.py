@@ -21,15 +21,14 @@ from vitreous.training.distributed import ALONE, World
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from vitreous.data import image_samples
     from vitreous.data.config import TargetKind
-    from vitreous.data.dataset import ImageDataset
     from vitreous.data.findings import Finding
     from vitreous.data.image_list import ImageRows
     from vitreous.data.loading import BadFiles
     from vitreous.evaluation.outputs import Batching
     from vitreous.evaluation.result import Evaluation
     from vitreous.results import Answer
+    from vitreous.tasks.result import RunResult
     from vitreous.training import run as runs
     from vitreous.training.callbacks import Loader, Row
     from vitreous.training.clock import Clock
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
     from vitreous.training.settings import AnyConfig
     from vitreous.training.step import Objective
 else:
-    image_samples = LazyModule("vitreous.data.image_samples")
     runs = LazyModule("vitreous.training.run")
 
 IMAGES: dict[str, str] = {"Images": "{model.image_size[0]}x{model.image_size[1]}, {model.channels} channels"}
@@ -193,6 +191,8 @@ class TaskInfo:
         generator: whether its model draws masks or views, with a generator that it is given beside images.
         alarms: each yields what rows of metrics.jsonl say that only this task knows of.
         answer_metadata: returns what the answers of an answerer to several images have in common.
+        image_rows: yields images as an answerer takes them, where it is not as
+            `vitreous.data.image_samples.image_rows` does.
     """
 
     noun: str
@@ -215,6 +215,7 @@ class TaskInfo:
     generator: bool = False
     alarms: tuple[Alarm, ...] = ()
     answer_metadata: Callable[[Any], dict[str, Any]] | None = None
+    image_rows: Callable[..., Iterator[ImageRows]] | None = None
 
 
 class Task(ABC, Generic[ConfigT, DataT, ExamplesT, AnswererT]):
@@ -288,21 +289,9 @@ class Task(ABC, Generic[ConfigT, DataT, ExamplesT, AnswererT]):
         return {}
 
     @abstractmethod
-    def report(
-        self,
-        trained: Trained[ConfigT, DataT],
-        answerer: AnswererT,
-        evaluation: Any,
-        findings: Sequence[Finding],
-        extra: Mapping[str, Any],
-    ) -> Path | None:
-        """Write report.html; None where there is nothing to report on.
-
-        Args:
-            evaluation: on the held-out part; None where there is none.
-            findings: on the data and on how the training went.
-            extra: what `extra_fields` gives.
-        """
+    def report(self, trained: Trained[ConfigT, DataT], result: RunResult) -> Path | None:
+        """Write report.html; None where there is nothing to report on. result: has the answerer, its
+        evaluation, findings and what `extra_fields` gives."""
 
     # A model that is trained.
 
@@ -322,17 +311,12 @@ class Task(ABC, Generic[ConfigT, DataT, ExamplesT, AnswererT]):
         """Return what `vitreous evaluate MODEL [DATA]` evaluates on: never what the model learned from, if
         that can be known."""
 
-    def image_rows(self, answerer: AnswererT, images: ImageDataset, **batching: Any) -> Iterator[ImageRows]:
-        """Yield images as the answerer takes them, in batches and in order. batching: device, batch_size and
-        workers."""
-        return image_samples.image_rows(answerer, images, **batching)
-
     def answer_function(
         self, answerer: AnswererT, device: torch.device, **options: Any
     ) -> Callable[[Sequence[str], Any], Iterable[Answer]]:
-        """Return what answers a batch of images, as `image_rows` has them, with these names. options: the
-        task's own; of answers that are files `out`, their folder, and `names`, of all images that will come,
-        in order."""
+        """Return what answers a batch of images, as `image_rows` yields them, with these names. options:
+        the task's own; of answers that are files `out`, their folder, and `names`, of all images that will
+        come, in order."""
         raise InputError(f"{self.info.noun} has no answer to images: {self.info.no_images}")
 
 

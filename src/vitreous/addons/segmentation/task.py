@@ -31,7 +31,6 @@ from vitreous.addons.segmentation.masked import (
 from vitreous.addons.segmentation.model import SegmenterConfig
 from vitreous.data.config import AugmentationConfig, DataConfig, RandAugmentConfig
 from vitreous.data.dataset import ImageDataset
-from vitreous.data.findings import Finding
 from vitreous.data.image_list import ImageRows
 from vitreous.data.image_samples import rows_of
 from vitreous.data.loading import BadFiles, Sample
@@ -45,6 +44,7 @@ from vitreous.models.stored import BadImage, upright
 from vitreous.results import percent
 from vitreous.tasks.images import OPENING, READING, TRAINING, ImageTask, measured
 from vitreous.tasks.recipe_choice import Reason, RecipeChoice, packaged_config
+from vitreous.tasks.result import RunResult
 from vitreous.tasks.task import IMAGES, Card, TaskInfo, Trained, Tree, get_held_out, module_of
 from vitreous.training.config import RunConfig, TrainingConfig, length_of
 from vitreous.training.initial_model import described_checkpoint
@@ -148,6 +148,24 @@ def classes_and_colors(answerer: Any) -> dict[str, Any]:
     return {"classes": classes, "palette": palette(len(classes)).tolist()}
 
 
+def rows_at_own_size(answerer: Any, images: ImageDataset, **batching: Any) -> Iterator[ImageRows]:
+    """Yield images upright and in the colors of the model, but at their own size: a list of PIL images
+    for each batch."""
+    model: Any = module_of(answerer)
+    for start in range(0, len(images), batching["batch_size"]):
+        rows, bad = range(start, min(start + batching["batch_size"], len(images))), BadFiles()
+        read: dict[int, Image.Image] = {}
+        for row in rows:
+            try:
+                opened = images.opened(row, model.preprocessing)
+                read[row] = opened.upright()
+            except BadImage as error:
+                bad.add(error)
+            else:
+                bad.note(Sample.of(None, opened))
+        yield rows_of(images, rows, read, [*read.values()], bad)
+
+
 class Segmentation(ImageTask[SegmentationConfig, MaskSplits, nn.Module]):
     """Masks for images."""
 
@@ -174,6 +192,7 @@ class Segmentation(ImageTask[SegmentationConfig, MaskSplits, nn.Module]):
         inspected=12,
         answer_folder="segmented",
         answer_metadata=classes_and_colors,
+        image_rows=rows_at_own_size,
         options={
             "train": TRAINING,
             "evaluate": READING,
@@ -242,41 +261,23 @@ class Segmentation(ImageTask[SegmentationConfig, MaskSplits, nn.Module]):
         assert isinstance(examples, MaskedDataset)
         return evaluate_segmenter(answerer, examples, **options)
 
-    def report(
-        self,
-        trained: Trained[SegmentationConfig, MaskSplits],
-        answerer: Any,
-        evaluation: Any,
-        findings: Sequence[Finding],
-        extra: Mapping[str, Any],
-    ) -> Path | None:
+    def report(self, trained: Trained[SegmentationConfig, MaskSplits], result: RunResult) -> Path | None:
         images = get_held_out(self, trained.data)[1]
         if images is None:
             return None
         from vitreous.addons.segmentation.figures import write_segmentation_report
 
-        shown = {"evaluation": evaluation, "images": images, "findings": findings}
-        return write_segmentation_report(trained.run.path, model=answerer, **shown)
+        evaluation: Any = result.evaluation
+        return write_segmentation_report(
+            trained.run.path,
+            model=result.answerer,
+            evaluation=evaluation,
+            images=images,
+            findings=result.findings,
+        )
 
     def extra_fields(self, trained: Trained[SegmentationConfig, MaskSplits]) -> dict[str, Any]:
         return {"classes": list(trained.data.train.classes)}
-
-    def image_rows(self, answerer: Any, images: ImageDataset, **batching: Any) -> Iterator[ImageRows]:
-        """Yield images upright and in the colors of the model, but at their own size: a list of PIL images
-        for each batch."""
-        model: Any = module_of(answerer)
-        for start in range(0, len(images), batching["batch_size"]):
-            rows, bad = range(start, min(start + batching["batch_size"], len(images))), BadFiles()
-            read: dict[int, Image.Image] = {}
-            for row in rows:
-                try:
-                    opened = images.opened(row, model.preprocessing)
-                    read[row] = opened.upright()
-                except BadImage as error:
-                    bad.add(error)
-                else:
-                    bad.note(Sample.of(None, opened))
-            yield rows_of(images, rows, read, [*read.values()], bad)
 
     def answer_function(
         self, answerer: Any, device: torch.device, **options: Any

@@ -19,12 +19,12 @@ from vitreous.addons.text.models import Translator
 from vitreous.addons.text.text_pairs import BUNDLED, NUMBERS, Pair, Parallel, open_parallel
 from vitreous.addons.text.tokenizer import PAD, Tokenizer, tokenizer_from_json
 from vitreous.addons.text.transformer import Transformer
-from vitreous.data.findings import Finding
 from vitreous.errors import InputError
 from vitreous.languages.terminal import said
 from vitreous.models.config_parts import Config, Positive, Probability, setting
 from vitreous.models.settings import merged
 from vitreous.tasks.recipe_choice import packaged_config
+from vitreous.tasks.result import RunResult
 from vitreous.tasks.task import Card, HeldOut, Material, Plan, Task, TaskInfo, Trained, Tree, config_of_run
 from vitreous.training.config import CommandConfig, MachineConfig, length_of
 from vitreous.training.initial_model import absolute_source
@@ -240,18 +240,13 @@ class Translation(Task[TranslationConfig, Parallel, Sequence[Pair], Translator])
         used = {"batch_size", "beams", "length_penalty", "world"} & options.keys()
         return evaluate_translator(answerer, examples, **{name: options[name] for name in used})
 
-    def report(
-        self,
-        trained: Trained[TranslationConfig, Parallel],
-        answerer: Translator,
-        evaluation: Any,
-        findings: Sequence[Finding],
-        extra: Mapping[str, Any],
-    ) -> Path:
+    def report(self, trained: Trained[TranslationConfig, Parallel], result: RunResult) -> Path:
         from vitreous.addons.text.figures import few_sources, write_translation_report
 
         path, sources = trained.run.path, few_sources(trained.data.test)
-        return write_translation_report(answerer, sources, path, path, evaluation, findings).report
+        evaluation: Any = result.evaluation
+        shown = write_translation_report(result.answerer, sources, path, path, evaluation, result.findings)
+        return shown.report
 
     def extra_fields(self, trained: Trained[TranslationConfig, Parallel]) -> dict[str, object]:
         return {"skipped": dict(trained.material.skipped), "example": trained.data.test[0].source}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from vitreous.checkpoints.loading import open_checkpoint
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ClassTargets, DataSummary, ImageDataset, Splits, one_class
-from vitreous.data.findings import Finding
 from vitreous.data.held_out import split
 from vitreous.data.image_samples import Batch
 from vitreous.data.sources import open_data, summarize
@@ -63,6 +62,7 @@ from vitreous.tasks.recipe_choice import (
     rate_factor,
     weights_of,
 )
+from vitreous.tasks.result import RunResult
 from vitreous.tasks.task import IMAGES, Card, Material, Plan, TaskInfo, Trained, Tree, get_held_out
 from vitreous.training.config import RunConfig, length_of
 from vitreous.training.initial_model import described_checkpoint, starting_model
@@ -344,16 +344,9 @@ class Pretraining(ImageTask[PretrainingT, Splits, nn.Module]):
             **found.evaluation_fields,
         )
 
-    def report(
-        self,
-        trained: Trained[PretrainingT, Splits],
-        answerer: Any,
-        evaluation: Any,
-        findings: Sequence[Finding],
-        extra: Mapping[str, Any],
-    ) -> Path:
+    def report(self, trained: Trained[PretrainingT, Splits], result: RunResult) -> Path:
         run, images = trained.run, get_held_out(self, trained.data)[1] or trained.data.train
-        answerer.cpu()
+        answerer = result.answerer.cpu()
         return report.write_pretraining_report(
             run.path,
             encoder=answerer.encoder,
@@ -361,8 +354,8 @@ class Pretraining(ImageTask[PretrainingT, Splits, nn.Module]):
             panels=self.info.panels,
             illustrate=answerer.illustration,
             images=images,
-            evaluation=evaluation,
-            findings=findings,
+            evaluation=result.evaluation,
+            findings=result.findings,
         )
 
     def extra_fields(self, trained: Trained[PretrainingT, Splits]) -> dict[str, Any]:
