@@ -273,7 +273,11 @@ def from_deit(sources: Path) -> Iterator[Row]:
     distillation = training.distillation
     assert distillation
     linear = nn.Linear(3 * 32 * 32, 10).requires_grad_(False)
-    teacher = LinearTeacher(linear)
+
+    def teacher(images: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = linear(images.flatten(1))
+        return found
+
     data = batches(32)
     ours = follow(loaded(peer), training, data, classification(training, teacher))
     optimizer = importlib.import_module("timm.optim").create_optimizer_v2(
@@ -281,7 +285,7 @@ def from_deit(sources: Path) -> Iterator[Row]:
     )
     objective = losses.DistillationLoss(
         importlib.import_module("timm.loss").LabelSmoothingCrossEntropy(training.label_smoothing),
-        lambda images: linear(images.flatten(1)),
+        teacher,
         distillation.kind,
         distillation.weight,
         tau=1.0,
@@ -297,17 +301,6 @@ def from_deit(sources: Path) -> Iterator[Row]:
 
     theirs = follow_peer(peer, loaded, optimizer, data, loss_of, begin=begin)
     yield from compared(name, source, ours, theirs)
-
-
-class LinearTeacher:
-    """A teacher that is a linear layer."""
-
-    def __init__(self, layer: nn.Linear) -> None:
-        self.layer = layer
-
-    def of(self, batch: Batch) -> torch.Tensor:
-        found: torch.Tensor = self.layer(batch.images.flatten(1))
-        return found
 
 
 def from_bit(sources: Path) -> Iterator[Row]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -31,7 +31,7 @@ class Illustration(NamedTuple):
 
 def classification(
     config: TrainingConfig,
-    teacher: KnowsBatches | None = None,
+    teacher: Callable[[Tensor], Logits] | None = None,
     measure: Callable[[Tensor, Tensor], Tensor] | None = None,
     *,
     several_labels: bool = False,
@@ -44,6 +44,7 @@ def classification(
     model with a distillation token has a second head.
 
     Args:
+        teacher: returns its outputs for images.
         several_labels: each class is a question of its own, whose yes or no is smoothed towards 1/2 (as timm
             does it); otherwise one label is smoothed towards all classes.
         counts: training images of each class, for the losses of rare classes.
@@ -63,7 +64,7 @@ def classification(
         measured = {"accuracy": (measure or accuracy)(logits, batch.targets)}
         if teacher and config.distillation:
             weight = config.distillation.weight
-            learned = teacher_loss(distilled, teacher.of(batch), config.distillation)
+            learned = teacher_loss(distilled, teacher(batch.images), config.distillation)
             loss = (1 - weight) * loss + weight * learned
             measured["distillation_loss"] = learned.detach()
         return loss, measured
@@ -169,11 +170,3 @@ def teacher_loss(logits: Logits, teacher: Logits, config: AnyDistillation) -> Fl
         reduction="batchmean",
         log_target=True,
     ) * (t * t)
-
-
-@runtime_checkable
-class KnowsBatches(Protocol):
-    """A teacher."""
-
-    def of(self, batch: Batch) -> Logits:
-        """Return its outputs for a batch."""

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -86,14 +86,6 @@ def average_gradients(parameters: list[nn.Parameter], world: World) -> None:
             parameter.grad = gradient
 
 
-class Pending(NamedTuple):
-    """A step that is not counted yet: whether its gradient was finite, what was measured, its number."""
-
-    finite: Callable[[], bool]
-    measured: Measures
-    step: int
-
-
 class TrainStep:
     """Takes optimizer steps with one learner: `prepare`, then `take`. `outcome` counts what was taken.
 
@@ -128,7 +120,8 @@ class TrainStep:
         self.late = self.device.type == "cuda" and skips_on_device(learner)
         self.after_step = getattr(learner.model, "after_step", None)
         self.frozen_at = getattr(learner.model, "frozen_at", None)
-        self.pending: Pending | None = None
+        # A step that is not counted yet: whether its gradient was finite, what was measured, its number.
+        self.pending: tuple[Callable[[], bool], Measures, int] | None = None
 
     def __call__(self, batch: object) -> None:
         """Take a step whose outcome does not matter."""
@@ -165,20 +158,20 @@ class TrainStep:
                 optimizer.step()
         if self.after_step:
             self.after_step(self.measured, self.finite)
-        self.pending = Pending(read, self.measured, learner.step)
+        self.pending = read, self.measured, learner.step
         learner.step += 1
 
     def outcome(self) -> bool | None:
         """Count the step that was taken. Return whether its gradient was finite; None if it is counted."""
         if self.pending is None:
             return None
-        learner, pending, self.pending = self.learner, self.pending, None
-        if finite := pending.finite():
-            self.add(pending.measured)
-            if learner.average:
-                learner.average.update(pending.step)
+        (is_finite, measured, step), self.pending = self.pending, None
+        if finite := is_finite():
+            self.add(measured)
+            if self.learner.average:
+                self.learner.average.update(step)
         else:
-            learner.skipped += 1
+            self.learner.skipped += 1
         return finite
 
     def gradient(self, batch: object) -> Measures:

@@ -9,7 +9,6 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from vitreous.data.image_samples import Batch
 from vitreous.errors import InputError
 from vitreous.models.model import Model
 from vitreous.models.preprocessing import Preprocessing
@@ -34,11 +33,6 @@ class Teacher(nn.Module):
         self.to(images.device)
         logits: Tensor = self.model(self.images(images)).float()
         return logits[:, self.columns]
-
-    def of(self, batch: Batch) -> Logits:
-        """Return the outputs for a batch."""
-        outputs: Logits = self(batch.images)
-        return outputs
 
 
 class TeachersImages(nn.Module):

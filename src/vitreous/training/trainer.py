@@ -1,5 +1,4 @@
-"""The training loop, one for every objective; at the end the way back to good weights where a loss is not
-finite anymore, and trainings that end after a time."""
+"""The training loop, one for every objective, and the time of a training that ends after one."""
 
 from __future__ import annotations
 
@@ -29,6 +28,10 @@ SAVING = 0.03  # of the time may be spent on saving, unless the interval is conf
 SYNC_EVERY = 10  # steps after which processes that train together agree on stopping and saving
 STOPPING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 LONGEST_SILENCE = 200  # steps between rows of metrics.jsonl, unless configured
+PATIENCE = 5  # non-finite steps in a row that are skipped before training goes back
+PART_OF_RUN = 10  # of its steps: so many bad ones at the end of a run are too many
+MAX_SETBACKS = 2  # times that it goes back before it stops
+SLOWER = 0.5  # the factor of the learning rate each time
 
 
 class Interrupted(KeyboardInterrupt):
@@ -37,6 +40,14 @@ class Interrupted(KeyboardInterrupt):
     def __init__(self, step: int) -> None:
         super().__init__(f"interrupted at step {step}")
         self.step = step
+
+
+class NotFinite(InputError):
+    """Training stopped because its loss was not finite anymore. The learner holds the last good weights."""
+
+
+class WentBack(Exception):
+    """The learner is at an earlier step; a sentence on it."""
 
 
 class Trainer:
@@ -86,7 +97,6 @@ class Trainer:
         self.threads = threads or Threads(tries=False)
         if learner.step:
             self.threads.keep(learner.threads)
-        self.rollback = Rollback(self.train_step, checkpointer, world)
         self.budget: TimeBudget | None = None
         if config.minutes:
             own = config.epochs is not None or config.steps is not None
@@ -145,13 +155,13 @@ class Trainer:
             # The step; its outcome is asked for now, or where the device is late when it is needed.
             with self.threads.step():
                 self.train_step.prepare(batch)
-                self.rollback.count_step(self.total)  # the step before this one
+                self.count_step()  # the step before this one
                 self.train_step.take()
             self.plan()
             row_due = self.row_is_due()
             try:
                 if row_due or not self.train_step.late:
-                    self.rollback.count_step(self.total)
+                    self.count_step()
             finally:
                 now = self.clock()
                 learner.seconds += now - clock
@@ -169,7 +179,7 @@ class Trainer:
             keep_every = self.config.recorded.keep_every
             saving = saving or bool(keep_every and learner.step % keep_every == 0)
             if interrupted or saving or ending:
-                self.rollback.count_step(self.total)
+                self.count_step()
             if interrupted and learner.step < self.total:
                 self.save()
                 raise Interrupted(learner.step)
@@ -232,6 +242,50 @@ class Trainer:
                 (total, step + self.budget.interval(SYNC_EVERY))
             )
             self.learner.set_total(self.total)
+
+    # ---- Steps whose gradient is not finite
+
+    def count_step(self) -> None:
+        """Count the step that was taken, unless it is counted.
+
+        Steps whose gradient is not finite are skipped: they change no weight. After several in a row training
+        goes back to the newest checkpoint before them at a lower learning rate, and after some setbacks it
+        stops. The gradient is reduced over all processes, so that all of them do the same.
+
+        Raises:
+            WentBack: the learner is at the newest checkpoint before the bad steps.
+            NotFinite: it went back often enough before.
+        """
+        finite, learner = self.train_step.outcome(), self.learner
+        if finite is None:
+            return
+        if finite:
+            learner.bad_steps = 0
+            return
+        learner.bad_steps += 1
+        patience = PATIENCE
+        if learner.step >= self.total:  # nothing follows that could show that it was an exception
+            patience = min(PATIENCE, max(self.total // PART_OF_RUN, 1))
+        if learner.bad_steps < patience:
+            return
+        good = learner.step - learner.bad_steps
+        setbacks, lr_factor = learner.setbacks + 1, learner.lr_factor * SLOWER
+        skipped, seconds = learner.skipped, learner.seconds
+        may, checkpointer = setbacks <= MAX_SETBACKS, self.checkpointer
+        if not (may and checkpointer and checkpointer.restore(learner, self.world, upto=good)):
+            raise NotFinite(
+                f"the loss is not finite since step {good + 1}, at learning rate factor "
+                f"{learner.lr_factor:g} of the schedule's: training stopped and kept the last good weights; "
+                "set a lower training.peak_lr or a longer training.schedule.warmup, and look for images or "
+                "labels that are not numbers"
+            )
+        learner.setbacks, learner.lr_factor = setbacks, lr_factor
+        learner.skipped, learner.seconds = skipped, seconds
+        learner.bad_steps = 0
+        raise WentBack(
+            f"the loss is not finite since step {good + 1}: back to step {learner.step}, with "
+            f"{learner.lr_factor:g} of the learning rate"
+        )
 
     # ---- Rows of metrics
 
@@ -324,73 +378,6 @@ class Trainer:
             self.call("on_save")
         self.saved_at = self.clock()
         self.saving = self.saved_at - began
-
-
-PATIENCE = 5  # non-finite steps in a row that are skipped before training goes back
-PART_OF_RUN = 10  # of its steps: so many bad ones at the end of a run are too many
-MAX_SETBACKS = 2  # times that it goes back before it stops
-SLOWER = 0.5  # the factor of the learning rate each time
-
-
-class NotFinite(InputError):
-    """Training stopped because its loss was not finite anymore. The learner holds the last good weights."""
-
-
-class WentBack(Exception):
-    """The learner is at an earlier step; a sentence on it."""
-
-
-class Rollback:
-    """Counts the steps of a training, and puts its learner back where it is needed.
-
-    Steps whose gradient is not finite are skipped: they change no weight. After several in a row training
-    goes back to the newest checkpoint before them at a lower learning rate, and after some setbacks it stops.
-    The gradient is reduced over all processes, so that all of them do the same.
-    """
-
-    def __init__(self, step: TrainStep, checkpointer: Checkpointer | None, world: World) -> None:
-        self.step, self.checkpointer, self.world = step, checkpointer, world
-
-    def count_step(self, total: int) -> None:
-        """Count the step that was taken, unless it is counted.
-
-        Args:
-            total: steps of the training.
-
-        Raises:
-            WentBack: the learner is at the newest checkpoint before the bad steps.
-            NotFinite: it went back often enough before.
-        """
-        finite, learner = self.step.outcome(), self.step.learner
-        if finite is None:
-            return
-        if finite:
-            learner.bad_steps = 0
-            return
-        learner.bad_steps += 1
-        patience = PATIENCE
-        if learner.step >= total:  # nothing follows that could show that it was an exception
-            patience = min(PATIENCE, max(total // PART_OF_RUN, 1))
-        if learner.bad_steps < patience:
-            return
-        good = learner.step - learner.bad_steps
-        setbacks, lr_factor = learner.setbacks + 1, learner.lr_factor * SLOWER
-        skipped, seconds = learner.skipped, learner.seconds
-        may, checkpointer = setbacks <= MAX_SETBACKS, self.checkpointer
-        if not (may and checkpointer and checkpointer.restore(learner, self.world, upto=good)):
-            raise NotFinite(
-                f"the loss is not finite since step {good + 1}, at learning rate factor "
-                f"{learner.lr_factor:g} of the schedule's: training stopped and kept the last good weights; "
-                "set a lower training.peak_lr or a longer training.schedule.warmup, and look for images or "
-                "labels that are not numbers"
-            )
-        learner.setbacks, learner.lr_factor = setbacks, lr_factor
-        learner.skipped, learner.seconds = skipped, seconds
-        learner.bad_steps = 0
-        raise WentBack(
-            f"the loss is not finite since step {good + 1}: back to step {learner.step}, with "
-            f"{learner.lr_factor:g} of the learning rate"
-        )
 
 
 LONGEST_FINISH = 0.5  # of the time, that is kept for what comes after the training
