@@ -18,7 +18,7 @@ from vitreous.training.config import RunConfig
 from vitreous.training.distributed import World
 from vitreous.training.objectives import classification
 from vitreous.training.step import Measured
-from vitreous.training.threads import Threads, one_is_faster, threads_for
+from vitreous.training.threads import Threads, threads_for
 
 from .conftest import Fit
 
@@ -51,11 +51,12 @@ class Machine:
                 self.compute()
 
 
-@pytest.mark.parametrize(
-    ("several", "one", "faster"), [(1.0, 0.1, True), (1.0, 0.79, True), (1.0, 0.81, False), (1.0, 2.0, False)]
-)
-def test_one_thread_must_be_faster_by_a_margin(several: float, one: float, faster: bool) -> None:
-    assert one_is_faster(several, one) is faster
+@pytest.mark.parametrize(("one", "chosen"), [(0.1, 1), (0.79, 1), (0.81, 2), (2.0, 2)])
+def test_one_thread_must_be_faster_by_a_margin(one: float, chosen: int) -> None:
+    busy = Machine(one=one, two=1.0, processors=1.0)
+    with busy.threads:
+        busy.take(8)
+    assert busy.counts[-3:] == [chosen] * 3
 
 
 def test_one_thread_computes_where_several_wait_for_each_other() -> None:

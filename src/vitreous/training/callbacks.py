@@ -388,11 +388,8 @@ def metrics_line(row: Row) -> str:
     }
     parts = [f"{said('loss')} {row['loss']:.4f}"] if "loss" in row else []
     parts += [f"{label} {percent(row[name])}" for name, label in named.items() if name in row]
-    parts += (
-        [said("{speed:,.0f} examples/s", speed=row["images_per_second"])]
-        if "images_per_second" in row
-        else []
-    )
+    if "images_per_second" in row:
+        parts.append(said("{speed:,.0f} examples/s", speed=row["images_per_second"]))
     return "  ".join(parts)
 
 

@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import cached_property
@@ -271,7 +271,7 @@ class Checkpointer:
             reason = str(error)
         if reasons := [each for each in world.gather(reason) if each]:
             raise ValueError(reasons[0])
-        return State(read_tensors([path for path, _ in files], learner), facts)
+        return State(read_tensors(files[0][0].parent, learner), facts)
 
     def verified_facts(self, step: int) -> tuple[dict[str, Any], list[tuple[Path, str]]]:
         """Return the facts of a step, and each of its files with its checksum. Raises OSError, ValueError:
@@ -302,9 +302,8 @@ class Checkpointer:
             warnings.warn(f"cannot remove an old checkpoint in {self.folder}: {error}", stacklevel=2)
 
 
-def read_tensors(files: Sequence[Path], learner: Learner | None) -> dict[str, Tensor]:
+def read_tensors(folder: Path, learner: Learner | None) -> dict[str, Tensor]:
     """Read the tensors of a checkpoint: a folder of DCP's."""
-    folder = files[0].parent
     from torch.distributed.checkpoint.api import CheckpointException
     from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
     from torch.distributed.checkpoint.state_dict_loader import load

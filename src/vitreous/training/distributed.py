@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 import copy
+import datetime
+import os
+import signal
+import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from uuid import NAMESPACE_OID, uuid4, uuid5
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from vitreous.data.loading import BadFiles
 from vitreous.errors import InputError, Param
+from vitreous.outside import number_of_launcher
 from vitreous.training.config import TrainingConfig
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
-
-import datetime
-import os
-import signal
-import time
-from contextlib import contextmanager
-from pathlib import Path
-from types import FrameType
-from typing import NamedTuple, TypeVar
-from uuid import NAMESPACE_OID, uuid4, uuid5
-
-from vitreous.data.loading import BadFiles
-from vitreous.outside import number_of_launcher
 
 Value = TypeVar("Value")
 WAITING = 10.0  # minutes that processes wait for each other, unless configured

@@ -23,11 +23,6 @@ ROUNDS = 2  # steps that are timed with several threads and with one, in turns
 VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # in which a user says how many
 
 
-def one_is_faster(several: float, one: float) -> bool:
-    """Return whether one thread is to compute, by the seconds of the same steps with several and with one."""
-    return one < MARGIN * several
-
-
 class Threads:
     """The threads that compute steps of about equal length. Within `with threads:` each step is computed in
     `with threads.step():`, and afterwards PyTorch has as many threads as before.
@@ -93,7 +88,7 @@ class Threads:
         """Take one thread where it was faster."""
         self.tries = False
         several, one = self.seconds[self.several], self.seconds[1]
-        if one_is_faster(several, one):
+        if one < MARGIN * several:
             self.chosen = 1
             self.tell(
                 said(
