@@ -29,7 +29,7 @@ from vitreous.models.preprocessing import Preprocessing
 from vitreous.tasks.course import at_chance, course_of, is_noise, other_looks
 from vitreous.tasks.doctor import answers_to, examine_run
 from vitreous.tasks.fit import fit
-from vitreous.tasks.recipe_choice import choose
+from vitreous.tasks.recipe_choice import choose_fine_tuning, choose_recipe
 from vitreous.tasks.training_run import plan_of_run
 from vitreous.training.config import RunConfig
 from vitreous.training.diagnosis import causes_first, course_findings, frozen_encoder, usual_rates
@@ -364,7 +364,12 @@ def test_every_recipe_has_a_usual_rate() -> None:
     for count in (16, 100, 1000, 10_000, 1_000_000):
         for encoder in (None, create("ViT-Ti/16").config):
             summary = DataSummary(count, 4, 64, 64, 3, False)
-            training = choose("photos", summary, name=None, encoder=encoder).config.training
+            chosen = (
+                choose_fine_tuning("photos", summary, encoder)
+                if encoder
+                else choose_recipe("photos", summary)
+            )
+            training = chosen.config.training
             low, _, high = usual_rates(training, None)
             assert low <= training.peak_lr <= high, (count, encoder, training.peak_lr)
 

@@ -19,7 +19,7 @@ from vitreous.extensions import task_of_folders
 from vitreous.languages.terminal import said
 from vitreous.models.model import Model, Runnable
 from vitreous.results import Answer, percent
-from vitreous.tasks.images import INSPECTING, READING, TRAINING, ImageTask, choose_for
+from vitreous.tasks.images import INSPECTING, READING, TRAINING, ImageTask
 from vitreous.tasks.task import IMAGES, Card, TaskInfo, get_held_out
 from vitreous.training.config import RunConfig
 
@@ -96,7 +96,8 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
                 "are classes, rename the folders"
             )
         check_to_learn(data.train, source)
-        choice = choose_for(source, data, settings, recipe=recipe, init=init)
+        model = settings.get("model", {}).get("name")
+        choice = recipe_choice.choose(source, data.summary, name=recipe, init=init, model=model)
         own = training_settings.leaves(settings)
         asked = recipe or "augmentation.flip" in own
         return choice if asked or not any(choice.config.augmentation.flip) else mirrored_by_data(choice, data)

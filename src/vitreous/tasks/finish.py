@@ -22,6 +22,7 @@ from vitreous.evaluation.result import Evaluation
 from vitreous.tasks.course import FINDINGS, course_of, with_others
 from vitreous.tasks.result import RunResult
 from vitreous.tasks.task import AnyPlan, AnyTask, Card, Trained, get_held_out, module_of
+from vitreous.training.config import RunConfig
 from vitreous.training.place import ON_CPU, Place
 from vitreous.training.precision import computing
 from vitreous.whole_files import write_text
@@ -55,8 +56,11 @@ def finish(
 
     # ---- What is kept of it, and its evaluation, in all processes
 
-    workers = loading_workers(config.workers)
-    options |= {"device": device, "batch_size": config.evaluated_together, "workers": workers}
+    batch_size, workers = config.training.batch_size, 0
+    if isinstance(config, RunConfig):
+        batch_size = config.training.computed.evaluation_batch_size
+        workers = loading_workers(config.data.read.workers)
+    options |= {"device": device, "batch_size": batch_size, "workers": workers}
     options |= {"world": world, "progress": progress}
     trained = trained._replace(compared=plan.compared)
     trained, sentences = task.finalize(trained, **options)  # in fp32, as `vitreous calibrate`

@@ -14,10 +14,10 @@ from torch import nn
 from vitreous.errors import InputError
 from vitreous.evaluation.classical import MOST_FITTED
 from vitreous.languages.terminal import said
-from vitreous.tasks.task import AnyPlan, Material, Trained
+from vitreous.tasks.task import AnyPlan, Trained
 from vitreous.training.callbacks import Callback, Row
 from vitreous.training.clock import Clock
-from vitreous.training.config import CommandConfig
+from vitreous.training.config import CommandConfig, RunConfig
 from vitreous.training.distributed import BadFileSync, naming_the_lost
 from vitreous.training.learner import Learner
 from vitreous.training.memory import activation_checkpointing
@@ -114,7 +114,7 @@ def fit(
             checkpointer=run.states if resumable else None,
             callbacks=[*recorders, *callbacks],
             validate=validate,
-            validate_every=config.validate_every,
+            validate_every=config.evaluation.every_epochs if isinstance(config, RunConfig) else 1,
             bad=bad,
             name=task.info.training,
             finish=finish,
@@ -139,9 +139,17 @@ def fit(
             use_best_validation(run, trainer, say)
             result = finished(learner.result).cpu()
         else:
-            result = model_when_stopped(learner, material)
-        if world.first:
-            save(plan, material, result, trainer, stopped)
+            # The mean of the last checkpoints would be of those that are still to come: the newest weights.
+            newest = learner.full_model(learner.model) if material.averaging else learner.result
+            result = finished(newest).cpu()
+        interrupted = isinstance(stopped, Interrupted)
+        if (
+            world.first
+        ):  # the run counts as stopped until the model is saved, and stays so where resuming goes on
+            run.note_stop(learner.step if interrupted else trainer.total, trainer.total)
+            task.save(run, result, material)
+            if not interrupted:
+                run.note_stop(None, trainer.total)
         if isinstance(stopped, NotFinite):
             raise NotFinite(f"{stopped}; they are in {run.path / 'model'}") from None
         if stopped is not None:
@@ -180,30 +188,6 @@ def use_best_validation(
         say(said("the model is that of the best validation, at step {step}", step=learner.step))
 
 
-def model_when_stopped(learner: Learner, material: Material) -> nn.Module:
-    """Return the model of a training that was stopped. Where the result is to be the mean of the last
-    checkpoints, they are still to come, and it is the newest weights."""
-    if material.averaging:
-        return finished(learner.full_model(learner.model)).cpu()
-    return finished(learner.result).cpu()
-
-
-def save(
-    plan: AnyPlan,
-    material: Material,
-    result: nn.Module,
-    trainer: Trainer,
-    stopped: Interrupted | NotFinite | None,
-) -> None:
-    """Write the model into the run, which counts as stopped until that is done, and stays so where it was
-    interrupted: then resuming it goes on."""
-    run, interrupted = plan.made, isinstance(stopped, Interrupted)
-    run.note_stop(trainer.learner.step if interrupted else trainer.total, trainer.total)
-    plan.task.save(run, result, material)
-    if not interrupted:
-        run.note_stop(None, trainer.total)
-
-
 def untrained(plan: AnyPlan, place: Place) -> Trained[Any, Any]:
     """Return a training of no steps, of whose candidates another one answers: no network is built."""
     read = plan.config.data.read.model_copy(update={"in_memory": False})  # as nothing is read from it
@@ -228,6 +212,6 @@ def seconds_after(config: CommandConfig, data: Any, clock: Clock, *, answering: 
     """
     parts = (getattr(data, name, None) for name in ("test", "validation"))
     held_out = [len(part) for part in parts if part is not None]
-    learned = min(len(data.train), MOST_FITTED) if config.of_images else 0
+    learned = min(len(data.train), MOST_FITTED) if isinstance(config, RunConfig) else 0
     work = REPORT + READ * sum(held_out) + DESCRIBED * learned
     return clock.slowness * work + answering * next(iter(held_out), 0)

@@ -364,19 +364,6 @@ class ImageTask(Task[ImageConfigT, ImagesT, ImageDataset, ModelT]):
         return {"validation_fraction": 0.0, "test_fraction": 0.0}
 
 
-def choose_for(
-    source: str, data: ImageParts, settings: Tree, *, recipe: str | None, init: str | None
-) -> recipe_choice.RecipeChoice[RunConfig]:
-    """Return the recipe of `train` that is named, or that suits the data and the model that is begun with."""
-    model = settings.get("model", {}).get("name")
-    if not init:
-        return recipe_choice.choose(source, data.summary, name=recipe, model=model)
-    encoder, images = initial_model.described_checkpoint(init)
-    return recipe_choice.choose(
-        source, data.summary, name=recipe, encoder=encoder, resize=images.resize, model=model
-    )
-
-
 def with_form(settings: Tree, source: object) -> Tree:
     """Return settings with the kind of form that DATA has, where they have settings of its form."""
     data = settings.get("data", {})

@@ -1,8 +1,4 @@
-"""Which recipe suits the data, from scratch and for fine-tuning: by rule, each choice with its reason.
-
-The recipes of classification are in `training.recipes`, those of other tasks in recipes/, TOML files as
-`--config` takes them.
-"""
+"""Which recipe suits the data, from scratch and for fine-tuning: by rule, each choice with its reason."""
 
 from __future__ import annotations
 
@@ -23,6 +19,7 @@ from vitreous.models.config import ViTConfig
 from vitreous.models.model import build_model
 from vitreous.outside import read_text
 from vitreous.training.config import CommandConfig, RunConfig, length_of
+from vitreous.training.initial_model import described_checkpoint
 from vitreous.training.learner import scaled_lr
 from vitreous.training.recipes import recipe
 from vitreous.training.settings import AnyConfig, AnyRun, Tree, configure, leaves
@@ -99,11 +96,9 @@ class RecipeChoice(NamedTuple, Generic[AnyRun]):
     imposed: tuple[str, ...] = ()  # fields of its model that a checkpoint does not change
 
 
-def packaged_config(kind: type[AnyConfig], recipe: str | Path, settings: Tree | None = None) -> AnyConfig:
-    """Return the configuration of a file, by default recipes/NAME.toml, with what the data decide over it."""
-    file = recipe if isinstance(recipe, Path) else Path(__file__).parent / "recipes" / f"{recipe}.toml"
-    text = read_text(file)
-    return configure(kind(), tomllib.loads(text), settings or {})
+def packaged_config(kind: type[AnyConfig], file: Path, settings: Tree | None = None) -> AnyConfig:
+    """Return the configuration of a file of the package, with what the data decide over it."""
+    return configure(kind(), tomllib.loads(read_text(file)), settings or {})
 
 
 def choose(
@@ -111,28 +106,27 @@ def choose(
     data: DataSummary,
     *,
     name: str | None,
-    encoder: ViTConfig | BiTConfig | None = None,
-    resize: str = "crop",
+    init: str | None = None,
     model: str | None = None,
 ) -> RecipeChoice[RunConfig]:
     """Return the recipe called `name`; without a name, the one that suits the data.
 
     Args:
-        encoder: the configuration of a checkpoint that is fine-tuned.
-        resize: how its preprocessing does it.
+        init: a checkpoint that is fine-tuned.
         model: the name of the model that is trained from scratch; None: a small one.
     """
     # What is given decides: a recipe that is named holds for any data; a checkpoint brings its architecture
     # and its preprocessing, so that length, batch and rates are left to choose. Only from scratch do all of
     # them follow from the data.
+    encoder, images = described_checkpoint(init) if init else (None, None)
     if name:
         chosen = recipe(name)
         config = chosen.suited(
             name=model, encoder=encoder, images=data.images, size=(data.height, data.width)
         )
         return RecipeChoice(config, (Reason(said("{name}, as asked", name=name)),), tuple(chosen.imposed))
-    if encoder:
-        return choose_fine_tuning(source, data, encoder, resize)
+    if encoder and images:
+        return choose_fine_tuning(source, data, encoder, images.resize)
     return choose_recipe(source, data, model)
 
 

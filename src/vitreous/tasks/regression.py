@@ -30,8 +30,8 @@ from vitreous.languages.terminal import said, word
 from vitreous.models.config_parts import Config, setting
 from vitreous.models.model import Model, Runnable, check_finite
 from vitreous.tasks.candidates import baselines_of
-from vitreous.tasks.images import INSPECTING, READING, TRAINING, ImageTask, choose_for
-from vitreous.tasks.recipe_choice import RecipeChoice
+from vitreous.tasks.images import INSPECTING, READING, TRAINING, ImageTask
+from vitreous.tasks.recipe_choice import RecipeChoice, choose
 from vitreous.tasks.result import RunResult, read_candidates
 from vitreous.tasks.task import IMAGES, Card, Material, TaskInfo, Trained, Tree, get_held_out
 from vitreous.training.config import RunConfig
@@ -223,7 +223,8 @@ class Regression(ImageTask[RegressionConfig, Splits, Regressor]):
     def choose(
         self, source: str, data: Splits, settings: Tree, *, recipe: str | None, init: str | None
     ) -> RecipeChoice[RegressionConfig]:
-        choice = choose_for(source, data, settings, recipe=recipe, init=init)
+        model = settings.get("model", {}).get("name")
+        choice = choose(source, data.summary, name=recipe, init=init, model=model)
         numbers = data.train.targets.tensor().numpy().astype(float)
         tree = choice.config.model_dump()
         tree["augmentation"] |= {"mix": None}

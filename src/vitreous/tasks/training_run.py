@@ -19,6 +19,7 @@ from vitreous.data.dataset import ImageDataset, named_parts
 from vitreous.data.workers import processes_here
 from vitreous.errors import InputError, Param
 from vitreous.languages.terminal import said
+from vitreous.models.config import ViTConfig
 from vitreous.tasks import task_named, task_of_run
 from vitreous.tasks.task import AnyPlan, AnyTask, Plan, Tree, other_command
 from vitreous.training.config import CommandConfig, RunConfig
@@ -33,6 +34,7 @@ from vitreous.training.run import (
     with_training,
 )
 
+CONVOLVED = 200  # numbers that a step keeps for each pixel in a stem of convolutions
 BEGUN = count()  # runs of this process: torchrun's restarted processes begin the same ones in the same order
 
 
@@ -153,7 +155,8 @@ def resume_run(
         run.write_config()
     if epochs is not None or steps is not None or minutes is not None:
         run, note = run.extended(place.world, epochs=epochs, steps=steps, minutes=minutes)
-    run = run if shard is None else run.with_shards(shard)
+    if shard is not None:
+        run = run.with_training(machine=run.config.training.computed.model_copy(update={"shard": shard}))
     return plan_of_run(run, opened, place).with_reasons(*filter(None, [note]))
 
 
@@ -176,12 +179,18 @@ def open_run(path: Path) -> RunDirectory[CommandConfig]:
 
 
 def may_not_fit(config: CommandConfig, device: torch.device) -> bool:
-    """Return whether a training step could need more than a quarter of the free memory, by a generous guess:
-    then it is measured."""
-    kept, training = config.numbers_kept, config.training
-    if kept == 0 or training.computed.shard:
+    """Return whether a training step on images could need more than a quarter of the free memory, by a
+    generous guess of the numbers that it keeps of each: then it is measured."""
+    training = config.training
+    if not isinstance(config, RunConfig) or training.computed.shard:
         return False
-    return kept is None or 4 * training.batch_size * kept > free_bytes(device) / 4
+    model = config.model
+    if not isinstance(model, ViTConfig):
+        return True
+    height, width = model.image_size
+    convolved = 0 if model.stem.kind == "patch" else CONVOLVED * height * width
+    kept = model.depth * model.sequence_length * 12 * (model.width + model.mlp_dim) + convolved
+    return 4 * training.batch_size * kept > free_bytes(device) / 4
 
 
 def parts_that_fit(task: AnyTask, config: RunConfig, data: object, place: Place) -> int:

@@ -483,9 +483,6 @@ class EvaluationConfig(Config):
     )
 
 
-CONVOLVED = 200  # numbers for each pixel in a stem of convolutions
-
-
 class CommandConfig(Config):
     """All of a run, whatever it trains. `config.toml` is this, complete; the command runs it again."""
 
@@ -498,38 +495,10 @@ class CommandConfig(Config):
     )
     training: TrainingConfig = Field(default_factory=TrainingConfig)  # made once a run needs it
 
-    of_images: ClassVar[bool] = False  # whether it learns from images
-
-    @property
-    def begins_with(self) -> str | None:
-        """The checkpoint that it begins with."""
-        return None
-
     @property
     def width(self) -> int | None:
         """Channels of the model's layers; None where they differ."""
         return None
-
-    @property
-    def numbers_kept(self) -> float | None:
-        """About how many numbers a step keeps of an example, at the most; 0: too few to matter; None: it is
-        not known."""
-        return 0.0
-
-    @property
-    def workers(self) -> int | None:
-        """Processes that read examples to evaluate on; None: as suits the machine."""
-        return 0
-
-    @property
-    def evaluated_together(self) -> int:
-        """Examples of a forward pass without a step."""
-        return self.training.batch_size
-
-    @property
-    def validate_every(self) -> int:
-        """Epochs between validations."""
-        return 1
 
     @classmethod
     def following(cls, tree: Tree, override: Tree) -> Tree:
@@ -549,7 +518,6 @@ class RunConfig(CommandConfig):
     """The complete configuration of a run that learns from images."""
 
     vit: ClassVar[type[ViTConfig]] = ViTConfig  # the kind of `model` where it is not a BiT
-    of_images: ClassVar[bool] = True
 
     task: str = setting("classification", "classification or multilabel")
     source: str = setting("digits", "the DATA argument")
@@ -568,33 +536,8 @@ class RunConfig(CommandConfig):
         return self
 
     @property
-    def begins_with(self) -> str | None:
-        return self.init
-
-    @property
     def width(self) -> int | None:
         return self.model.width if isinstance(self.model, ViTConfig) else None
-
-    @property
-    def numbers_kept(self) -> float | None:
-        model = self.model
-        if not isinstance(model, ViTConfig):
-            return None
-        height, width = model.image_size
-        convolved = 0 if model.stem.kind == "patch" else CONVOLVED * height * width
-        return model.depth * model.sequence_length * 12 * (model.width + model.mlp_dim) + convolved
-
-    @property
-    def workers(self) -> int | None:
-        return self.data.read.workers
-
-    @property
-    def evaluated_together(self) -> int:
-        return self.training.computed.evaluation_batch_size
-
-    @property
-    def validate_every(self) -> int:
-        return self.evaluation.every_epochs
 
     @property
     def prepared(self) -> Preprocessing:

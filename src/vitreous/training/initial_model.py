@@ -67,7 +67,7 @@ def init_head(model: Model, head: DrawnHeadConfig, seed: int) -> None:
 def without_lost_init(config: AnyConfig, saved: bool) -> AnyConfig:
     """Return a configuration without the checkpoint that its run began from, where that is gone and the run
     has saved a state: with all weights."""
-    init = config.begins_with
+    init = config.init if isinstance(config, RunConfig) else None
     lost = init is not None and os.path.isabs(init) and not os.path.exists(init)
     return config.model_copy(update={"init": None}) if saved and lost else config
 
@@ -173,12 +173,16 @@ def for_channels(weight: Float[Tensor, "D 3 P Q"], channels: int) -> Float[Tenso
 
 
 def freeze(model: Model, parts: Sequence[str]) -> None:
-    """Freeze the parameters of the named parts. "backbone" is everything but the head. Raises InputError: the
+    """Freeze the parameters of the named parts. "backbone" is everything but the head; of "position.prefix",
+    the class token's row of the position table, the values become zero (DeiT-III). Raises InputError: the
     model has no such part."""
     known = {name for name, _ in model.named_modules() if name} | {n for n, _ in model.named_parameters()}
     for part in parts:
         if part == "position.prefix" and "position.table" in known:
-            without_prefix_positions(model)
+            position: Any = model.get_submodule("position")
+            position.frozen_rows = position.extra
+            with torch.no_grad():
+                position.table[: position.extra] = 0
             continue
         if isinstance(model, WithEncoder) and f"encoder.{part}" in known:
             part = f"encoder.{part}"
@@ -188,14 +192,6 @@ def freeze(model: Model, parts: Sequence[str]) -> None:
             inside = name == part or name.startswith(part + ".")
             if inside or (part == "backbone" and not name.startswith("head.")):
                 parameter.requires_grad_(False)
-
-
-def without_prefix_positions(model: Model) -> None:
-    """Make the class token's row of the position table zero, and leave it so (DeiT-III)."""
-    position: Any = model.get_submodule("position")
-    position.frozen_rows = position.extra
-    with torch.no_grad():
-        position.table[: position.extra] = 0
 
 
 def absolute_source(source: str) -> str:

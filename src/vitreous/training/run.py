@@ -140,11 +140,6 @@ class RunDirectory(Generic[ConfigT]):
         """Return the same run with other settings of its training; config.toml stays as it is."""
         return RunDirectory(self.path, with_training(self.config, **changes))
 
-    def with_shards(self, shard: bool) -> RunDirectory[ConfigT]:
-        """Return the same run with weights that are sharded over its processes, or not."""
-        machine = self.config.training.computed
-        return self.with_training(machine=machine.model_copy(update={"shard": shard}))
-
     def with_data(self, source: str | None) -> RunDirectory[ConfigT]:
         """Return the same run with its data elsewhere; None: where they were. config.toml stays as it is.
         Raises InputError: they are no longer where they were."""
