@@ -487,8 +487,8 @@ def test_features_of_large_images_take_the_time_that_no_training_follows_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pretrained_encoders, "installed_encoder_names", lambda: ["vitreous:photos"])
-    for name, value in (("shortest trial", 1e6), ("frozen until", 0.0)):
-        monkeypatch.setitem(trials.THRESHOLDS, name, trials.Threshold(value, ""))
+    monkeypatch.setattr(trials, "SHORTEST_TRIAL", 1e6)
+    monkeypatch.setattr(trials, "FROZEN_UNTIL", 0.0)
     half_an_hour: dict[str, Any] = {"training": {"length": "30 minutes"}}
     _, table = compare(draw(tmp_path / "photos", 5), half_an_hour, print, tmp_path / "run")
     assert any("224x224" in name for name in table.names)
@@ -827,8 +827,8 @@ def test_of_very_many_small_images_a_lighter_model_is_tried(
         Image.open(path).resize((28, 28)).save(path)
     decided, _ = compare(data, EPOCHS, said.append, tmp_path / "few")
     assert decided.settings == {}, "of few, the network that sees more detail needs no trial"
-    for name, value in (("many small", 30.0), ("most tried", 24.0)):
-        monkeypatch.setitem(trials.THRESHOLDS, name, trials.Threshold(value, ""))
+    monkeypatch.setattr(trials, "MANY_SMALL", 30)
+    monkeypatch.setattr(trials, "MOST_TRIED", 24)
     monkeypatch.setattr("vitreous.tasks.candidates.FEWEST", 4)
     held_out: dict[str, Any] = {"data": {"validation_fraction": 0.2}, "training": {"length": "2 epochs"}}
     decided, table = compare(data, held_out, said.append, tmp_path / "many")

@@ -59,16 +59,8 @@ class KeptTrials:
         return True
 
 
-def keep_trials(
-    folder: Path,
-    table: CandidateTable,
-    *,
-    settings: Tree,
-    options: Mapping[str, Any],
-    seconds: float,
-    decision: Mapping[str, Any] | None,
-) -> None:
-    """Write the trials into a run. The rest is as of `KeptTrials`."""
+def keep_trials(folder: Path, table: CandidateTable, facts: Mapping[str, object]) -> None:
+    """Write the trials into a run. facts: the first four of `KeptTrials`."""
     answers: dict[str, torch.Tensor] = {}
     candidates: list[dict[str, Any]] = []
     for number, each in enumerate(table.candidates):
@@ -76,10 +68,7 @@ def keep_trials(
         parts = [part.model_dump(mode="json") for part in each.parts]
         candidates.append({"parts": parts, "trial": asdict(each.trial)})
     tree = {
-        "settings": settings,
-        "options": options,
-        "seconds": seconds,
-        "decision": decision,
+        **facts,
         "content": content_of(table),
         "most": table.most,
         "candidates": candidates,

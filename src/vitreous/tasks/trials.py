@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from shlex import quote
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -35,6 +35,7 @@ from vitreous.tasks.candidates import (
     add_classical,
     add_frozen,
     add_means,
+    answered,
     final_model,
     has_validation,
     network_outputs,
@@ -60,49 +61,27 @@ from vitreous.training.run import RunDirectory, check_free_for_run, default_path
 from vitreous.training.threads import threads_for
 from vitreous.training.trainer import LONGEST_FINISH, NotFinite
 
-
-class Threshold(NamedTuple):
-    """A number by which trials are conducted, and what it was chosen by."""
-
-    value: float
-    why: str
-
-
 # Each was chosen on training images alone; the values that decided were not kept. The points that three of
 # them speak of were measured since, on training images, too: they are differences between `candidates` of
 # benchmarks/results/real_images_default.json.
-THRESHOLDS = {
-    "minutes": Threshold(10.0, "that a training takes at most where it gains: 220,000 looks at 64x64"),
-    "minutes without gain": Threshold(
-        3.0,
-        "where a method without steps is ahead of the short trials: what a user waits for the report; in "
-        "runs of 7 to 12 minutes a network gained -0.4 to 2.7 points in a mean with it",
-    ),
-    "share": Threshold(0.07, "of the time, for each short trial: three leave four fifths for the training"),
-    "shortest trial": Threshold(2.0, "seconds: of less, most goes into making a model and its batches"),
-    "longest trial": Threshold(90.0, "seconds: other processes wait for the first one meanwhile"),
-    "described": Threshold(0.25, "of the time, for what an SVM on HOG and color and others see and learn"),
-    "seconds described": Threshold(0.006, "of a core, for an image that these methods learn from"),
-    "fewest described": Threshold(500, "images, of which these methods learn in any case"),
-    "seconds at 128": Threshold(0.013, "of a core, for an image's features of vitreous:photos"),
-    "seconds at 224": Threshold(0.045, "of a core, for an image's features of vitreous:photos"),
-    "features until": Threshold(
-        1.0,
-        "of the time, until which features at 128 pixels are there: they gain 2 to 19 points over HOG and "
-        "color, more than all that follows",
-    ),
-    "frozen until": Threshold(
-        0.3, "of the time, until which features at 224 pixels are there: -4 to 4 points over those at 128"
-    ),
-    "trials until": Threshold(0.5, "of the time, after which no further training is tried"),
-    "detailed": Threshold(
-        128, "pixels of the shorter side, from which on a model that sees as many is tried"
-    ),
-    "many small": Threshold(
-        10_000, "small images, from which on fewer, larger patches are tried: a quarter of the operations"
-    ),
-    "most tried": Threshold(20_000, "images that a short trial of small images reads"),
-}
+MINUTES = 10.0  # that a training takes at most where it gains: 220,000 looks at 64x64
+# Where a method without steps is ahead of the short trials: what a user waits for the report; in runs of 7 to
+# 12 minutes a network gained -0.4 to 2.7 points in a mean with it.
+MINUTES_WITHOUT_GAIN = 3.0
+SHARE = 0.07  # of the time, for each short trial: three leave four fifths for the training
+SHORTEST_TRIAL = 2.0  # seconds: of less, most goes into making a model and its batches
+LONGEST_TRIAL = 90.0  # seconds: other processes wait for the first one meanwhile
+DESCRIBED = 0.25  # of the time, for what an SVM on HOG and color and others see and learn
+SECONDS_DESCRIBED = 0.006  # of a core, for an image that these methods learn from
+FEWEST_DESCRIBED = 500  # images, of which these methods learn in any case
+SECONDS_AT = {128: 0.013, 224: 0.045}  # of a core, for an image's features of vitreous:photos, by their size
+# Of the time, until which features at 128 pixels are there: they gain 2 to 19 points over HOG and color, more
+# than all that follows. Those at 224 pixels gain -4 to 4 points over those at 128.
+FEATURES_UNTIL, FROZEN_UNTIL = 1.0, 0.3
+TRIALS_UNTIL = 0.5  # of the time, after which no further training is tried
+DETAILED = 128  # pixels of the shorter side, from which on a model that sees as many is tried
+MANY_SMALL = 10_000  # images, from which on fewer, larger patches are tried: a quarter of the operations
+MOST_TRIED = 20_000  # images that a short trial of small images reads
 ENDLESS = 10**9  # epochs between validations: there is one, at the end
 FINER: Tree = {"image_size": 128, "patch_size": 16, "stem": {"strides": (2, 2, 2, 1, 2, 1)}}
 LIGHTER: Tree = {"patch_size": 8, "stem": {"strides": (2, 1, 2, 1, 2, 1)}}
@@ -125,11 +104,6 @@ class TrainingMethod:
     def part(self) -> Part:
         """It as one that answers."""
         return Part(name=self.name, words=f"candidates.{self.words}", init=self.init)
-
-
-def limit(name: str) -> float:
-    """Return the value of a threshold."""
-    return THRESHOLDS[name].value
 
 
 def plan_by_trials(
@@ -168,8 +142,7 @@ def plan_by_trials(
             check_utf8(str(out), Param("out"))
         options = {"offline": offline, "given": given}
         plan = replace(plan, findings=examined(plan.task, plan.data, tell))
-        trials = Trials(plan, settings, place.device, tell, out, clock, options)
-        trials.go_on(kept)
+        trials = Trials(plan, settings, place.device, tell, out, clock, options, kept)
         training, notes = compare(trials)
         folder = str(trials.run.path.absolute()) if trials.run else None
         decided = training, folder, notes
@@ -270,7 +243,7 @@ def compare(trials: Trials) -> tuple[TrainingMethod, tuple[str, ...]]:
     side = min(data.summary.height, data.summary.width)
     is_small = side < SMALL
     encoders: list[str] = [trials.options["given"]] if trials.options.get("given") else []
-    if not is_small and trials.is_within("features until"):
+    if not is_small and trials.is_within(FEATURES_UNTIL):
         offline = bool(trials.options.get("offline"))
         encoders += filter(None, [encoder_at_hand(task, data, settings, tell, offline=offline)])
     for name in reversed(encoders):
@@ -297,14 +270,14 @@ def compare(trials: Trials) -> tuple[TrainingMethod, tuple[str, ...]]:
     if is_small:
         small, tried_on = small_trainings(data)
         trainings = [*trainings[:-1], *small]
-    elif side >= limit("detailed") and has_validation(data):
+    elif side >= DETAILED and has_validation(data):
         trainings.append(TrainingMethod("from scratch at 128x128", "finer", settings={"model": FINER}))
     is_needed = len(trainings) > 1 or not table.held_out or bool(table.best and not is_small)
     if is_needed and (trials.asked or not table.is_solved):
         for training in trainings:
             if training.name in table.names:  # before it was interrupted
                 continue
-            if not trials.is_within("trials until", trials.last) or trials.are_too_short:
+            if not trials.is_within(TRIALS_UNTIL, trials.last) or trials.are_too_short:
                 break
             try:
                 trials.train_briefly(training, tried_on)
@@ -319,11 +292,11 @@ def compare(trials: Trials) -> tuple[TrainingMethod, tuple[str, ...]]:
 def small_trainings(data: Splits) -> tuple[list[TrainingMethod], Splits]:
     """Return the trainings that are tried on small images, and the images that they are tried on."""
     trainings = [TrainingMethod("from scratch", "scratch")]
-    if len(data.train) <= limit("many small") or not has_validation(data):
+    if len(data.train) <= MANY_SMALL or not has_validation(data):
         return trainings, data
     lighter: Tree = {"model": LIGHTER}
     trainings.append(TrainingMethod("from scratch with fewer, larger patches", "lighter", settings=lighter))
-    most = int(limit("most tried"))
+    most = MOST_TRIED
     rows = numpy_generator(0, "images of short trials").permutation(len(data.train))[:most]
     return trainings, data._replace(train=data.train.subset(np.sort(rows)))
 
@@ -338,46 +311,33 @@ class Trials:
         device: torch.device,
         tell: Callable[[str], None],
         out: Path | None,
-        clock: Clock | None,
-        options: Mapping[str, Any] | None,
+        clock: Clock,
+        options: Mapping[str, Any],
+        kept: KeptTrials | None,
     ) -> None:
         self.task, self.settings, self.plan, self.device, self.tell = plan.task, settings, plan, device, tell
-        self.out, self.clock, self.options = out, clock or Clock(), options or {}
+        self.out, self.clock, self.options = out, clock, options
         self.data = plan.data
+        self.asked = "length" in settings.get("training", {})
+        self.minutes = plan.config.training.minutes if self.asked else MINUTES
         self.run: RunDirectory[RunConfig] | None = None  # with the best model so far
-        asked = "length" in settings.get("training", {})
-        self.minutes = plan.config.training.minutes if asked else limit("minutes")
-        self.asked = asked
-        self.table = self.new_table(self.most_described())
         self.last = 0.0  # seconds of the last short trial: the next one may take as long
-
-    def go_on(self, kept: KeptTrials | None) -> None:
-        """Take the candidates of trials that were interrupted."""
-        if kept is not None and self.out is not None:
-            self.run = RunDirectory.open(self.out, type(self.plan.config))
-            self.table = self.new_table(kept.most)
+        most = kept.most if kept else self.most_described()
+        self.table = CandidateTable.of(self.data, problem_of(plan.config, self.data), device, most)
+        self.table.threads = threads_for(device, tell)
+        if kept and out is not None:  # trials that were interrupted
+            self.run = RunDirectory.open(out, type(plan.config))
             kept.fill(self.table)  # of other images none of them holds
-
-    def new_table(self, most: int) -> CandidateTable:
-        """Return the table before its first candidate. most: images that descriptors are computed of."""
-        table = CandidateTable.of(self.data, problem_of(self.plan.config, self.data), self.device, most)
-        table.threads = threads_for(self.device, self.tell)
-        return table
 
     def keep(self, folder: Path, decision: TrainingMethod | None = None) -> None:
         """Keep the candidates, and what they decided, in the run directory."""
-        keep_trials(
-            folder,
-            self.table,
-            settings=self.settings,
-            options=self.options,
-            seconds=self.clock.seconds,
-            decision=asdict(decision) if decision else None,
-        )
+        facts = {"settings": self.settings, "options": self.options, "seconds": self.clock.seconds}
+        facts["decision"] = asdict(decision) if decision else None
+        keep_trials(folder, self.table, facts)
 
-    def is_within(self, name: str, more: float = 0.0) -> bool:
-        """Return whether there is time for something that takes so many seconds, by a threshold."""
-        return self.minutes is None or self.clock.seconds + more < limit(name) * 60 * self.minutes
+    def is_within(self, share: float, more: float = 0.0) -> bool:
+        """Return whether something that takes so many seconds would end within a share of the time."""
+        return self.minutes is None or self.clock.seconds + more < share * 60 * self.minutes
 
     def keep_best(self) -> None:
         """Make the best candidate the model of the run directory."""
@@ -418,9 +378,9 @@ class Trials:
         """Return how many images classical methods learn from: as many as the time allows."""
         if self.minutes is None:
             return MOST_FITTED
-        seconds = limit("described") * 60 * self.minutes / self.clock.slowness
-        images = int(seconds / limit("seconds described"))
-        return min(max(images, int(limit("fewest described"))), MOST_FITTED)
+        seconds = DESCRIBED * 60 * self.minutes / self.clock.slowness
+        images = int(seconds / SECONDS_DESCRIBED)
+        return min(max(images, FEWEST_DESCRIBED), MOST_FITTED)
 
     def seconds_left(self, minutes: float | None, answering: float = 0.0) -> float:
         """Return the seconds that are left, of so many minutes from the command to its report.
@@ -438,8 +398,8 @@ class Trials:
     def are_too_short(self) -> bool:
         """Whether short trials would end before they have learned anything, each of every fold."""
         folds = 1 if self.table.held_out else FOLDS
-        seconds = 60 * (self.minutes or math.inf) * limit("share") / folds
-        return seconds < limit("shortest trial") * self.clock.slowness
+        seconds = 60 * (self.minutes or math.inf) * SHARE / folds
+        return seconds < SHORTEST_TRIAL * self.clock.slowness
 
     def add_photos(self, name: str) -> None:
         """Add heads on the features of an encoder that has seen photographs: of images at 128 pixels, and
@@ -448,8 +408,8 @@ class Trials:
         # No network follows where each fold's short trial, by which it would be chosen, is too short.
         nothing_trained = self.are_too_short and not self.table.held_out
         before = 0.0  # seconds of the features before, whose heads took as long to fit
-        for side, until in ((128, "features until"), (224, "frozen until")):
-            a_core = limit(f"seconds at {side}") * self.clock.slowness
+        for side, until in ((128, FEATURES_UNTIL), (224, FROZEN_UNTIL)):
+            a_core = SECONDS_AT[side] * self.clock.slowness
             seconds = images * (a_core + self.table.seconds_to_read)
             if side > 128 and nothing_trained:
                 fits = before + seconds < self.seconds_left(self.minutes, answering=a_core)
@@ -485,9 +445,9 @@ class Trials:
             for rows, others in grouped.folds(table.truth):
                 learned, left = data.train.subset(rows), data.train.subset(others)
                 parts.append((data._replace(train=learned, validation=left, test=None), others))
-        config = shortened(config, limit("share") / len(parts))
+        config = shortened(config, SHARE / len(parts))
         if config.training.minutes is not None:
-            most = limit("longest trial") / 60 / len(parts)
+            most = LONGEST_TRIAL / 60 / len(parts)
             config = with_training(config, length=length_of(minutes=min(config.training.minutes, most)))
         outputs = torch.full((len(table.images), table.problem.outputs), float("nan"))
         speed = 0.0
@@ -565,7 +525,7 @@ class Trials:
                 "nothing is trained: after its short trial, {name} is worse by more than chance",
                 name=tried.trial.title(),
             )
-        if self.seconds_left(self.longest(ahead)) < limit("shortest trial") * self.clock.slowness:
+        if self.seconds_left(self.longest(ahead)) < SHORTEST_TRIAL * self.clock.slowness:
             return said("nothing is trained: the remaining time is for the report")
         return ""
 
@@ -582,7 +542,7 @@ class Trials:
         """Return the minutes of the command."""
         if self.asked:
             return self.minutes
-        return limit("minutes without gain") if ahead else limit("minutes")
+        return MINUTES_WITHOUT_GAIN if ahead else MINUTES
 
 
 def predicting(run: Path | None) -> str:
@@ -705,7 +665,7 @@ def keep_thresholds(folder: Path, table: CandidateTable, chosen: Candidate) -> N
     model itself has learned from all of them."""
     if table.problem.task != "multilabel":
         return
-    known = ~chosen.outputs.isnan().any(dim=1)
+    known = answered(chosen.outputs)
     probabilities = chosen.outputs[known].sigmoid().numpy()
     targets = (table.truth[known] > 0.5).numpy()
     write_best_thresholds(folder, table.data.train.classes, targets, probabilities)
