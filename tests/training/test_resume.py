@@ -550,7 +550,7 @@ def test_a_run_is_trained_by_one_process_at_a_time(tiny: RunConfig, splits: Spli
     run = RunDirectory.create(tmp_path / "run", configure(tiny, {"training": {"length": "2 steps"}}))
     run.path.joinpath(".lock").write_text("process 4 on nowhere")  # it was killed
     config = (run.path / "config.toml").read_text()
-    for begin in (lambda: fit(plan_of_run(run, splits)), lambda: run.extended(World(), epochs=9.0)):
+    for begin in (lambda: fit(plan_of_run(run, splits)), lambda: run.extended(World(), "9 epochs")):
         with run.locked(), pytest.raises(InputError, match=rf"^process {os.getpid()} on \S+ is training in"):
             begin()
     assert (run.path / "config.toml").read_text() == config

@@ -157,16 +157,16 @@ class Run(Result):
 
         clock, wanted, compared = Clock.of_call(), command or self.config.command, has_compared(self.path)
         changed: dict[str, Any] = {"data": None if data is None else str(data), "shard": shard}
-        lengths: dict[str, Any] = {"epochs": epochs, "steps": steps, "minutes": minutes}
+        changed["length"] = length_of(epochs=epochs, steps=steps, minutes=minutes)
 
         def start(place: Place) -> AnyPlan:
             if compared:
                 task_to_resume(self.path, wanted, task)
-                talk, length = say if progress and place.world.first else silent, length_of(**lengths)
-                begun = trials.resumed_trials(self.path, place, talk, length=length, **changed)
+                talk = say if progress and place.world.first else silent
+                begun = trials.resumed_trials(self.path, place, talk, **changed)
                 if begun is not None:
                     return begun
-            plan = resume_run(self.path, command=wanted, task=task, place=place, **changed, **lengths)
+            plan = resume_run(self.path, command=wanted, task=task, place=place, **changed)
             return replace(trials.with_kept_trials(plan, place) if compared else plan, clock=clock)
 
         return train_in_processes(

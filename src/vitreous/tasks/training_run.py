@@ -132,9 +132,7 @@ def resume_run(
     task: str | None = None,
     place: Place = ON_CPU,
     shard: bool | None = None,
-    epochs: float | None = None,
-    steps: int | None = None,
-    minutes: float | None = None,
+    length: str | None = None,
     data: str | None = None,
 ) -> AnyPlan:
     """Open a run that continues from its newest state.
@@ -143,7 +141,7 @@ def resume_run(
         command: that is used; a run of another command says which.
         task: that is expected; None: the run's.
         shard: whether its weights are sharded from now on; None: as it was begun.
-        epochs, steps, minutes, data: its length in all, and where its data are now; None: as it was planned.
+        length, data: its length in all, and where its data are now; None: as it was planned.
 
     Raises:
         InputError: it is not a run, or of another command or task; or its data are gone.
@@ -153,8 +151,8 @@ def resume_run(
     opened = kind.open_data(run.config, run.split)
     if place.world.first and data is not None:
         run.write_config()
-    if epochs is not None or steps is not None or minutes is not None:
-        run, note = run.extended(place.world, epochs=epochs, steps=steps, minutes=minutes)
+    if length is not None:
+        run, note = run.extended(place.world, length)
     if shard is not None:
         run = run.with_training(machine=run.config.training.computed.model_copy(update={"shard": shard}))
     return plan_of_run(run, opened, place).with_reasons(*filter(None, [note]))

@@ -32,7 +32,7 @@ from vitreous.training.callbacks import (
     read_metrics,
 )
 from vitreous.training.checkpointer import Checkpointer
-from vitreous.training.config import CommandConfig, RunConfig, length_of
+from vitreous.training.config import CommandConfig, RunConfig
 from vitreous.training.distributed import World, shards_for
 from vitreous.training.initial_model import absolute_source, merge_lora, starting_model, without_lost_init
 from vitreous.training.learner import AverageWeight, Learner, learning_rate
@@ -154,24 +154,21 @@ class RunDirectory(Generic[ConfigT]):
         with self.locked():
             write_text(self.path / "config.toml", to_toml(self.config))
 
-    def extended(
-        self,
-        world: World,
-        *,
-        epochs: float | None = None,
-        steps: int | None = None,
-        minutes: float | None = None,
-    ) -> tuple[RunDirectory[ConfigT], str]:
-        """Return the same run with another total of epochs, steps or minutes, which config.toml then has, and
-        a sentence about its learning rate, where enough is known for it: from its present step on, the rate
-        follows the curve of the new length and may jump there. The result is not that of a run of this length
-        from the beginning. Raises InputError: the run is as far already, or it is not a length."""
-        length = length_of(epochs=epochs, steps=steps, minutes=minutes)
-        low = any(each is not None and each <= 0 for each in (epochs, steps, minutes))
+    def extended(self, world: World, length: str) -> tuple[RunDirectory[ConfigT], str]:
+        """Return the same run with another length in all, which config.toml then has, and a sentence about
+        its learning rate, where enough is known for it: from its present step on, the rate follows the curve
+        of the new length and may jump there. The result is not that of a run of this length from the
+        beginning. Raises InputError: the run is as far already, or it is not a length.
+
+        Args:
+            length: as `length_of` has it.
+        """
+        low = float(length.partition(" ")[0]) <= 0
         run = self.with_training(length=length)
         if not low:  # what config.toml is to have must be one that opens again
             run = RunDirectory(self.path, configure(self.config, {"training": {"length": length}}))
         old, new = self.config.training, run.config.training
+        minutes = new.minutes
         done = (self.states.steps() or [0])[-1]
         rows = [row for row in self.metrics() if row["epoch"]]  # none where it was stopped in its first epoch
         per_epoch = round(rows[-1]["step"] / rows[-1]["epoch"]) if rows else None
@@ -185,7 +182,9 @@ class RunDirectory(Generic[ConfigT]):
                 f"{spent / 60:.3g}: pass a larger number"
             )
         if minutes is None and (low or new.total_steps(per_epoch or done + 1) <= done):
-            wanted = f"{Param('steps')} {steps}" if steps is not None else f"{Param('epochs')} {epochs:g}"
+            wanted = f"{Param('epochs')} {new.epochs:g}"
+            if new.steps is not None:
+                wanted = f"{Param('steps')} {new.steps}"
             raise InputError(
                 f"{wanted} is the total, and {self.path} is already at step {done}: pass a larger number"
             )
