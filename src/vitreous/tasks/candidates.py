@@ -61,6 +61,7 @@ from vitreous.models.model import Model, as_probabilities
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.results import percent
 from vitreous.tasks import task_named
+from vitreous.tasks.result import read_candidates
 from vitreous.tasks.task import AnyTask, Trained, get_held_out
 from vitreous.training.config import RunConfig
 from vitreous.training.initial_model import starting_model
@@ -526,6 +527,14 @@ def baselines_of(task: AnyTask, trained: Trained[Any, Any]) -> tuple[Baseline, .
     learned = data if part == "test" else data._replace(validation=None)
     mirrored = any(config.augmentation.flip)
     return fit_classical(learned, problem_of(config, data), mirrored=mirrored).baselines(held_out)
+
+
+def compared_fields(task: AnyTask, trained: Trained[Any, Any]) -> dict[str, Any]:
+    """Return what a training command's JSON has of other methods."""
+    return {
+        "baselines": [each._asdict() for each in baselines_of(task, trained)],
+        "candidates": read_candidates(trained.run.path),
+    }
 
 
 def baselines_of_table(table: CandidateTable, held_out: ImageDataset) -> tuple[Baseline, ...]:

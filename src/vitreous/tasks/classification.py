@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from vitreous.evaluation import calibration, classical, classification, features, scores
     from vitreous.evaluation.result import Evaluation
     from vitreous.inspection.runs import report
-    from vitreous.tasks import candidates, recipe_choice, result
+    from vitreous.tasks import candidates, recipe_choice
     from vitreous.tasks.result import RunResult
     from vitreous.tasks.task import Trained
     from vitreous.training import initial_model, objectives, teachers
@@ -49,7 +49,6 @@ else:  # a command that answers needs none of what trains, and the report import
     objectives = LazyModule("vitreous.training.objectives")
     recipe_choice = LazyModule("vitreous.tasks.recipe_choice")
     report = LazyModule("vitreous.inspection.runs.report")
-    result = LazyModule("vitreous.tasks.result")
     runs = LazyModule("vitreous.training.run")
     scores = LazyModule("vitreous.evaluation.scores")
     training_settings = LazyModule("vitreous.training.settings")
@@ -280,11 +279,8 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
         )
 
     def extra_fields(self, trained: Trained[RunConfig, Splits]) -> dict[str, Any]:
-        return {
-            "classes": list(trained.data.train.classes),
-            "baselines": [each._asdict() for each in candidates.baselines_of(self, trained)],
-            "candidates": result.read_candidates(trained.run.path),
-        }
+        classes = {"classes": list(trained.data.train.classes)}
+        return classes | candidates.compared_fields(self, trained)
 
     def answer_function(
         self, answerer: Classifier, device: torch.device, **options: Any

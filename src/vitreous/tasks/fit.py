@@ -22,6 +22,7 @@ from vitreous.training.distributed import BadFileSync, naming_the_lost
 from vitreous.training.learner import Learner
 from vitreous.training.memory import activation_checkpointing
 from vitreous.training.place import ON_CPU, Place
+from vitreous.training.precision import numerics
 from vitreous.training.run import RunDirectory, finished
 from vitreous.training.step import LossOf, data_parallel
 from vitreous.training.threads import threads_for
@@ -79,7 +80,8 @@ def fit(
         )
 
     with ExitStack() as stack:
-        stack.enter_context(place.numerics(training))
+        deterministic = training.computed.deterministic
+        stack.enter_context(numerics(place.device, training.precision, deterministic=deterministic))
         if world.first:
             stack.enter_context(run.locked())
 
@@ -122,7 +124,7 @@ def fit(
                 place.device,
                 say,
                 world=world,
-                fixed=bool(training.computed.deterministic or training.computed.compile),
+                fixed=bool(deterministic or training.computed.compile),
             ),
         )
         stopped: Interrupted | NotFinite | None = None

@@ -207,12 +207,7 @@ class ImageTask(Task[ImageConfigT, ImagesT, ImageDataset, ModelT]):
         return self.open_source(config.source, config.data.with_split(split))
 
     def prepare(self, config: ImageConfigT, data: ImagesT, place: Place) -> Material:
-        loader = self.batches(config, data, place)
-        return Material(loader, len(data.train), loader.bad)
-
-    def batches(self, config: ImageConfigT, data: ImagesT, place: Place) -> DevicePrefetcher[Any]:
-        """Return what yields the batches of this process."""
-        return image_loader(
+        loader: DevicePrefetcher[Any] = image_loader(
             data.train,
             preprocessing=config.prepared,
             augmentation=config.augmentation,
@@ -225,6 +220,7 @@ class ImageTask(Task[ImageConfigT, ImagesT, ImageDataset, ModelT]):
             device=place.device,
             reader=self.reader(config, data),
         )
+        return Material(loader, len(data.train), loader.bad)
 
     def reader(self, config: ImageConfigT, data: ImagesT) -> SampleReader | None:
         """Return what reads the training examples; None: images with their targets."""

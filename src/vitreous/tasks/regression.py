@@ -29,10 +29,10 @@ from vitreous.languages import phrase
 from vitreous.languages.terminal import said, word
 from vitreous.models.config_parts import Config, setting
 from vitreous.models.model import Model, Runnable, check_finite
-from vitreous.tasks.candidates import baselines_of
+from vitreous.tasks.candidates import compared_fields
 from vitreous.tasks.images import INSPECTING, READING, TRAINING, ImageTask
 from vitreous.tasks.recipe_choice import RecipeChoice, choose
-from vitreous.tasks.result import RunResult, read_candidates
+from vitreous.tasks.result import RunResult
 from vitreous.tasks.task import IMAGES, Card, Material, TaskInfo, Trained, Tree, get_held_out
 from vitreous.training.config import RunConfig
 from vitreous.training.initial_model import starting_model
@@ -296,10 +296,7 @@ class Regression(ImageTask[RegressionConfig, Splits, Regressor]):
         )
 
     def extra_fields(self, trained: Trained[RegressionConfig, Splits]) -> dict[str, Any]:
-        return {
-            "baselines": [each._asdict() for each in baselines_of(self, trained)],
-            "candidates": read_candidates(trained.run.path),
-        }
+        return compared_fields(self, trained)
 
     def answer_function(
         self, answerer: Regressor, device: torch.device, **options: object

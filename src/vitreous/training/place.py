@@ -10,7 +10,7 @@ import torch
 from vitreous.errors import is_installed
 from vitreous.training.config import CommandConfig, TrainingConfig
 from vitreous.training.distributed import ALONE, World
-from vitreous.training.precision import WIDE, numerics, pick_precision
+from vitreous.training.precision import WIDE, pick_precision
 
 CPU = torch.device("cpu")
 LONG_RUN = 1000  # steps, in which a compiled step makes up for its compilation
@@ -34,10 +34,6 @@ class Place:
             return training.computed.compile
         pays = fixed_shapes and total >= LONG_RUN
         return self.device.type == "cuda" and pays and is_installed("triton")
-
-    def numerics(self, training: TrainingConfig) -> AbstractContextManager[None]:
-        """Return the context in which a training computes."""
-        return numerics(self.device, training.precision, deterministic=training.computed.deterministic)
 
     def built(self, training: TrainingConfig) -> AbstractContextManager[object]:
         """Return the context in which a model is built: of weights in shards only the first process has them,

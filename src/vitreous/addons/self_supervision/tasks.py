@@ -132,13 +132,10 @@ class OfViews(Pretraining[PretrainingT]):
 class ContrastiveTask(OfViews[ContrastiveRunConfig]):
     """Contrastive learning."""
 
-    name, config = "contrastive", ContrastiveRunConfig
+    name, config, module = "contrastive", ContrastiveRunConfig, Contrastive
     defaults = FOLDER / "contrastive.toml"
     info = replace(INFO, panels="pairs")
     adapting_rate = 0.5  # views change less than what masks hide
-
-    def built(self, model: Model, settings: Any, *, steps: int, seed: int = 0) -> Contrastive:
-        return Contrastive(model, settings, seed=seed)
 
     def suited(self, config: RunConfig, data: DataSummary) -> Tree:
         """Views are mirrored where `train` mirrors: a letter is none in the mirror, and `train` knows."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -77,7 +76,6 @@ else:  # it imports matplotlib, which is not installed everywhere
     report = LazyModule("vitreous.inspection.runs.report")
 
 log = logging.getLogger(__name__)
-DEFAULTS = Path(__file__).parent / "pretraining.toml"  # of the masked objectives
 ADAPTING_EPOCHS = 30
 LOOKS = 10  # at the features of an encoder that is adapted
 PATIENCE = 4  # looks without better features, after which the training ends
@@ -163,10 +161,10 @@ class Pretraining(ImageTask[PretrainingT, Splits, nn.Module]):
     """An encoder without labels."""
 
     info = INFO
-    defaults: ClassVar[Path] = DEFAULTS  # settings for any data
+    module: Callable[..., nn.Module]  # the objective
+    defaults: ClassVar[Path] = Path(__file__).parent / "pretraining.toml"  # settings for any data
     adapting_rate: ClassVar[float] = 0.1  # of a trained encoder, as a share of that for random weights
 
-    @abstractmethod
     def built(self, model: Model, settings: Any, *, steps: int, seed: int = 0) -> nn.Module:
         """Build the objective around `model`.
 
@@ -178,6 +176,7 @@ class Pretraining(ImageTask[PretrainingT, Splits, nn.Module]):
         Raises:
             InputError: the objective cannot be had with this model.
         """
+        return self.module(model, settings, seed=seed)
 
     def suited(self, config: RunConfig, data: DataSummary) -> Tree:
         """Return settings that follow from the data, and from how `train` would learn them from scratch."""
@@ -421,19 +420,13 @@ class Masked(Pretraining[PretrainingT]):
 class MaskedPatchTask(Masked[MaskedPatchRunConfig]):
     """Masked patch prediction."""
 
-    name, config = "masked-patch", MaskedPatchRunConfig
-
-    def built(self, model: Model, settings: Any, *, steps: int, seed: int = 0) -> MaskedPatchPrediction:
-        return MaskedPatchPrediction(model, settings, seed=seed)
+    name, config, module = "masked-patch", MaskedPatchRunConfig, MaskedPatchPrediction
 
 
 class MAETask(Masked[MAERunConfig]):
     """A masked autoencoder."""
 
-    name, config = "mae", MAERunConfig
-
-    def built(self, model: Model, settings: Any, *, steps: int, seed: int = 0) -> MAE:
-        return MAE(model, settings, seed=seed)
+    name, config, module = "mae", MAERunConfig, MAE
 
     def suited(self, config: RunConfig, data: DataSummary) -> Tree:
         flip = {"augmentation": {"flip": 0.5 if data.channels == 3 else 0.0}}
