@@ -72,7 +72,8 @@ def examine_run(path: Path) -> list[Finding]:
             seeing: Model = getattr(model, "encoder", model)
             if task.info.no_answers:
                 findings += geometry(seeing, data.train)
-            findings += shown(seeing, images)
+            batch = seeing.preprocessing(images)
+            findings += [*normalization(seeing, batch), *origin_of_nan(seeing, batch)]
     return causes_first(with_others(findings, at_its_end))
 
 
@@ -127,9 +128,10 @@ def answer_findings(
     if not held_out:
         return
     parts = [splits.train, *held_out]
-    answers = {id(part): answers_to(model, part) for part in parts}
-    targets = np.concatenate([part.targets.strata(answers[id(part)].indices) for part in held_out])
-    right = [answers[id(part)].classes == part.targets.strata(answers[id(part)].indices) for part in held_out]
+    answers = [answers_to(model, part) for part in parts]
+    labels = [part.targets.strata(found.indices) for part, found in zip(parts, answers, strict=True)]
+    targets = np.concatenate(labels[1:])
+    right = [found.classes == known for found, known in zip(answers[1:], labels[1:], strict=True)]
     accuracy = float(np.concatenate(right).mean())
     majority = float(np.bincount(targets).max() / len(targets))
     low, _ = wilson_interval(round(accuracy * len(targets)), len(targets))
@@ -139,11 +141,13 @@ def answer_findings(
         yield from at_chance(run, splits, accuracy, majority, len(targets), labels_fit=baseline > majority)
     elif not splits.validation:
         yield from overfitting(run.metrics(), accuracy)
-    seen = [(part, index) for part in parts for index in answers[id(part)].indices.tolist()]
-    features = np.concatenate([answers[id(part)].features for part in parts])
-    labels = np.concatenate([part.targets.strata(answers[id(part)].indices) for part in parts])
+    seen: list[tuple[ImageDataset, int]] = []
+    for part, found in zip(parts, answers, strict=True):
+        seen += [(part, index) for index in found.indices.tolist()]
+    features = np.concatenate([found.features for found in answers])
     doubtful = []
-    for row, other, _ in unlike_neighbors(features - features.mean(axis=0), labels, LIKE_OTHERS):
+    apart = features - features.mean(axis=0)
+    for row, other, _ in unlike_neighbors(apart, np.concatenate(labels), LIKE_OTHERS):
         part, index = seen[row]
         doubtful.append((part.name(index), splits.train.classes[other]))
     if len(doubtful) > WRONG * len(seen) and len(doubtful) >= FEWEST_WRONG:
@@ -177,10 +181,3 @@ def weights(run: AnyRun) -> Iterator[Finding]:
         yield from weights_not_finite((name, entry.read()) for name, entry in stored.items())
     elif state := run.states.newest():
         yield from weights_not_finite(state.tensors.items())
-
-
-def shown(model: Model, images: Sequence[Stored]) -> Iterator[Finding]:
-    """Yield what is wrong with what the model is shown, or with what comes out."""
-    batch = model.preprocessing(images)
-    yield from normalization(model, batch)
-    yield from origin_of_nan(model, batch)
