@@ -190,8 +190,7 @@ class Frozen:
     model: Model
     train: Seen
     rows: Rows
-    other: Seen | None = None
-    other_rows: Rows | None = None
+    other: tuple[Seen, Rows] | None = None
 
 
 @dataclass
@@ -424,7 +423,7 @@ def add_frozen(
     began = time.monotonic()
     table.frozen[name] = frozen = frozen_features(table, config)
     reading = time.monotonic() - began
-    seen = len(frozen.rows) + len(() if frozen.other_rows is None else frozen.other_rows)
+    seen = len(frozen.rows) + (len(frozen.other[1]) if frozen.other else 0)
     table.seconds_to_answer = max(table.seconds_to_answer, reading / seen)
     begun, data = config.model_dump(mode="json"), table.data
     truth = data.train.targets.tensor(frozen.rows)
@@ -439,9 +438,9 @@ def add_frozen(
         outputs = scattered(fitted.answers, frozen.rows, table.before or len(data.train))
         if table.held_out:
             assert frozen.other is not None
-            assert frozen.other_rows is not None
-            asked = fitted.ask(frozen.other.columns(some).values)
-            outputs = table.after(outputs, scattered(asked, frozen.other_rows, len(table.images)))
+            other, other_rows = frozen.other
+            asked = fitted.ask(other.columns(some).values)
+            outputs = table.after(outputs, scattered(asked, other_rows, len(table.images)))
         part = Part(
             name=f"{kind} on {name}",
             words=f"candidates.{kind}",
@@ -471,10 +470,9 @@ def frozen_features(table: CandidateTable, config: RunConfig) -> Frozen:
         known = np.array(images.sample(MOST_FITTED))
         images = images.subset(known)
     train, rows = features_of(model, images, config, table)
-    if not table.data.validation:
-        return Frozen(model, train, known[rows])
-    other, other_rows = features_of(model, table.data.validation, config, table)
-    return Frozen(model, train, known[rows], other, other_rows)
+    validation = table.data.validation
+    other = features_of(model, validation, config, table) if validation else None
+    return Frozen(model, train, known[rows], other)
 
 
 def features_of(
@@ -608,59 +606,39 @@ def final_model(table: CandidateTable, chosen: Candidate, network: Model | None 
     if len(chosen.parts) == 1 and chosen.learns:
         assert network is not None
         return network
-    prepared = preprocessing_of(table, chosen, network)
-    members: list[MemberConfig] = []
-    heads: list[nn.Module] = []
-    networks: list[Model | None] = []
+    prepared, problem = preprocessing_of(table, chosen, network), table.problem
+    members: list[tuple[MemberConfig, nn.Module, Model | None]] = []  # with its head and its network
     for part in chosen.parts:
         if part.method is None:
             assert network is not None
-            members.append(MemberConfig(features=network_config(network), head=LinearConfig()))
-            heads.append(network.head)
-            networks.append(network)
+            member = MemberConfig(features=network_config(network), head=LinearConfig())
+            members.append((member, network.head, network))
             continue
         config, head = fitted_head(table, part, prepared)
-        if part.begun:
-            frozen = frozen_of(table, part)
-            if len(chosen.parts) == 1 and part.columns is None and isinstance(head, nn.Linear):
-                return encoder_with_head(frozen.model, head, table.problem)
-            features: NetworkConfig | DescribedConfig = network_config(frozen.model)
-            networks.append(frozen.model)
+        encoder = frozen_of(table, part).model if part.begun else None
+        if encoder is None:
+            features: NetworkConfig | DescribedConfig = DescribedConfig(kind=part.method.sees)
+        elif len(chosen.parts) == 1 and part.columns is None and isinstance(head, nn.Linear):
+            return encoder_with_head(encoder, head, problem)
         else:
-            features = DescribedConfig(kind=part.method.sees)
-            networks.append(None)
-        members.append(MemberConfig(features=features, head=config, columns=part.columns))
-        heads.append(head)
-    return assembled(table, members, heads, networks, prepared)
-
-
-def assembled(
-    table: CandidateTable,
-    members: Sequence[MemberConfig],
-    heads: Sequence[nn.Module],
-    networks: Sequence[Model | None],
-    prepared: Preprocessing,
-) -> Ensemble:
-    """Return an ensemble of members with these heads and networks."""
-    problem = table.problem
-    ensemble_config = EnsembleConfig(
+            features = network_config(encoder)
+        member = MemberConfig(features=features, head=config, columns=part.columns)
+        members.append((member, head, encoder))
+    ensemble = EnsembleConfig(
         image_size=prepared.size,
         channels=prepared.channels,
         num_classes=problem.outputs,
-        members=tuple(members),
+        members=tuple(member for member, _, _ in members),
     )
     labels = None if problem.meaning == "number" else list(table.data.train.classes)
-    model = Ensemble(ensemble_config, preprocessing=prepared, labels=labels, task=problem.task)
+    model = Ensemble(ensemble, preprocessing=prepared, labels=labels, task=problem.task)
     with torch.no_grad():
-        for own, head in zip(model.head.heads, heads, strict=True):
+        for (_, head, of), own, seen in zip(members, model.head.heads, model.seen, strict=True):
             own.load_state_dict(head.state_dict())
-        for seen, of in zip(model.seen, networks, strict=True):
             if of is not None:
-                weights = of.state_dict()
-                own_network: Any = seen
-                own_network.network.load_state_dict(
-                    {name: value for name, value in weights.items() if not name.startswith("head.")}
-                )
+                sees: Any = seen
+                weights = of.state_dict().items()
+                sees.network.load_state_dict({name: w for name, w in weights if not name.startswith("head.")})
     return model.eval()
 
 
@@ -696,7 +674,8 @@ def all_frozen(frozen: Frozen, table: CandidateTable) -> tuple[Seen, Truth]:
     """Return the features of all images to learn from, and what is known of them."""
     truth = table.data.train.targets.tensor(frozen.rows)
     validation = table.data.validation
-    if validation is None or frozen.other is None or frozen.other_rows is None:
+    if validation is None or frozen.other is None:
         return frozen.train, truth
-    values = torch.cat([frozen.train.values, frozen.other.values])
-    return Seen(values), torch.cat([truth, validation.targets.tensor(frozen.other_rows)])
+    other, other_rows = frozen.other
+    values = torch.cat([frozen.train.values, other.values])
+    return Seen(values), torch.cat([truth, validation.targets.tensor(other_rows)])

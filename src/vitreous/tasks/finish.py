@@ -62,7 +62,6 @@ def finish(
         workers = loading_workers(config.data.read.workers)
     options |= {"device": device, "batch_size": batch_size, "workers": workers}
     options |= {"world": world, "progress": progress}
-    trained = trained._replace(compared=plan.compared)
     trained, sentences = task.finalize(trained, **options)  # in fp32, as `vitreous calibrate`
     if plan.compared:
         trained, chosen = plan.compared.choose(trained, **options)

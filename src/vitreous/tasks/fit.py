@@ -156,7 +156,7 @@ def fit(
             raise NotFinite(f"{stopped}; they are in {run.path / 'model'}") from None
         if stopped is not None:
             raise stopped
-        return Trained(run, data, material, result, seconds, waiting)
+        return Trained(run, data, material, result, seconds, waiting, plan.compared)
 
 
 def seconds_of_command(plan: AnyPlan, learner: Learner) -> float:
@@ -197,7 +197,7 @@ def untrained(plan: AnyPlan, place: Place) -> Trained[Any, Any]:
     material = plan.task.prepare(plan.config.model_copy(update={"data": data}), plan.data, place)
     if place.world.first:
         plan.made.note_stop(None, 0)
-    return Trained(plan.made, plan.data, material, nn.Module(), 0.0, 0.0)
+    return Trained(plan.made, plan.data, material, nn.Module(), 0.0, 0.0, plan.compared)
 
 
 # Seconds of a processor: a report, an image that is evaluated, and one that a baseline is fitted on.

@@ -34,9 +34,12 @@ def make_optimizers(
             return [adamw(groups, config)]
         case "sgd":
             # Here the decay is a penalty: torch adds it to the gradient, before the momentum. PyTorch has no
-            # fused SGD for shards.
+            # fused SGD for shards. The momentum begins at zero, so that a GPU can skip the first step, too.
             sgd = torch.optim.SGD(groups, lr=peak_lr, momentum=config.momentum, fused=not sharded)
-            return [begin_momentum(sgd)]
+            for group in groups:
+                for parameter in group["params"]:
+                    sgd.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+            return [sgd]
         case "adafactor":
             return [torch.optim.Adafactor(groups, lr=peak_lr)]
         case "muon":
@@ -48,14 +51,6 @@ def make_optimizers(
                 )
             muon = Muon(hidden, packed_weights(model), lr=peak_lr, momentum=config.momentum)
             return [muon, adamw(rest, config)] if rest else [muon]
-
-
-def begin_momentum(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
-    """Let the momentum of SGD begin at zero, so that a GPU can skip the first step, too."""
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
-    return optimizer
 
 
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # coefficients of a step, as Muon's authors have them

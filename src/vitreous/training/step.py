@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -24,6 +24,7 @@ from vitreous.rng import torch_generator, torch_seed
 from vitreous.training.config import ClipEach, TrainingConfig
 from vitreous.training.distributed import ALONE, Shards, World, whole_tensor
 from vitreous.training.learner import Learner
+from vitreous.training.precision import autocast
 
 Measured = tuple[Tensor, Mapping[str, Tensor]]
 Objective = Callable[[nn.Module, Any, torch.Generator], Measured]
@@ -181,9 +182,6 @@ class TrainStep:
         key = (self.world.rank, self.learner.step)  # so that a resumed run draws what it would have drawn
         generator = torch_generator(self.seed, "objective", *key)
         measured: Measures = []
-        half: AbstractContextManager[object] = nullcontext()
-        if self.config.precision == "bf16":
-            half = torch.autocast(self.device.type, dtype=torch.bfloat16)
         parts = micro_batches(batch, self.config.computed.grad_accum_steps, self.device)
         # Around the backward pass, too, which computes checkpointed layers again.
         with (
@@ -191,7 +189,7 @@ class TrainStep:
             attending(self.kernels),
         ):
             for part, share, last in parts:
-                with half:
+                with autocast(self.config.precision, self.device):
                     loss, measures = self.loss_of_part(part, generator, last=last)
                 torch.autograd.backward(loss * share)
                 measured.append((len(part[0]), {"loss": loss.detach(), **measures}))
