@@ -38,12 +38,7 @@ from vitreous.tasks.classification import Classification
 from vitreous.tasks.course import FINDINGS, SAMPLE, AnyRun, at_chance, course, other_looks, with_others
 from vitreous.tasks.result import read_candidates
 from vitreous.training.config import RunConfig
-from vitreous.training.diagnosis import (
-    bad_file_findings,
-    causes_first,
-    frozen_encoder,
-    overfitting,
-)
+from vitreous.training.diagnosis import bad_file_findings, causes_first, frozen_encoder, overfitting
 from vitreous.training.run import RunDirectory
 
 ASKED = 400  # images of each part that the model is asked about

@@ -57,20 +57,6 @@ INSPECTING: frozenset[str] = OPENING | {"label", "patch", "compare", "attributio
 TRAINING: frozenset[str] = frozenset(ImageOptions.__annotations__)
 
 
-def with_channels(settings: Tree, channels: int) -> Tree:
-    """Return the user's settings with as many channels as the images of a dataset have bands."""
-    half = (0.5,) * channels
-    return {
-        **settings,
-        "model": {"channels": channels, **settings.get("model", {})},
-        "preprocessing": {
-            "mean": half,
-            "std": half,
-            **settings.get("preprocessing", {}),
-        },
-    }
-
-
 def measured(data: DataSummary) -> Tree:
     """Return what was measured of the values of a dataset's images, for their preprocessing."""
     found: dict[str, object] = {}
@@ -135,8 +121,9 @@ class ImageTask(Task[ImageConfigT, ImagesT, ImageDataset, ModelT]):
             settings["model"].pop("name", None)
         if init:
             fields = self.for_checkpoint(settings, init)
-            if data.summary.channels not in (1, 3):
-                fields = with_channels(fields, data.summary.channels)
+            if (bands := data.summary.channels) not in (1, 3):
+                half = {"mean": (0.5,) * bands, "std": (0.5,) * bands}
+                fields = merged({"model": {"channels": bands}, "preprocessing": half}, fields)
             config = initial_model.fitted_to_checkpoint(config, init, fields, choice.imposed)
         config = training_settings.configure(config, measured(data.summary))
         config = self.configured(config, data, {**settings, "task": self.name})

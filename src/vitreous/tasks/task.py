@@ -73,7 +73,6 @@ ConfigT = TypeVar("ConfigT", bound=CommandConfig)  # all of a run
 DataT = TypeVar("DataT", bound=Parts)  # of which it learns
 ExamplesT = TypeVar("ExamplesT")  # that a model is evaluated on
 AnswererT = TypeVar("AnswererT")  # what gives its answers
-Alarm = Callable[[Sequence["Row"]], Iterator["Finding"]]
 
 
 class ComparedCandidates(Protocol):
@@ -213,7 +212,7 @@ class TaskInfo:
     no_images: str = "give another model"
     evaluation_options: frozenset[str] = frozenset()
     generator: bool = False
-    alarms: tuple[Alarm, ...] = ()
+    alarms: tuple[Callable[[Sequence[Row]], Iterator[Finding]], ...] = ()
     answer_metadata: Callable[[Any], dict[str, Any]] | None = None
     image_rows: Callable[..., Iterator[ImageRows]] | None = None
 

@@ -27,12 +27,7 @@ from vitreous.training.distributed import first_value
 from vitreous.training.memory import accumulation, activation_checkpointing, free_bytes
 from vitreous.training.place import ON_CPU, Place
 from vitreous.training.precision import CUBLAS_WORKSPACE
-from vitreous.training.run import (
-    RunDirectory,
-    check_free_for_run,
-    default_path,
-    with_training,
-)
+from vitreous.training.run import RunDirectory, check_free_for_run, default_path, with_training
 
 CONVOLVED = 200  # numbers that a step keeps for each pixel in a stem of convolutions
 BEGUN = count()  # runs of this process: torchrun's restarted processes begin the same ones in the same order

@@ -47,12 +47,7 @@ from vitreous.tasks.kept_trials import KeptTrials, keep_trials, kept_trials
 from vitreous.tasks.recipe_choice import SMALL, SMALL_ENCODER, weights_of
 from vitreous.tasks.result import write_candidates
 from vitreous.tasks.task import AnyPlan, AnyTask, Plan, Trained, Tree
-from vitreous.tasks.training_run import (
-    open_run,
-    plan_of_run,
-    recorded_parts,
-    with_run,
-)
+from vitreous.tasks.training_run import open_run, plan_of_run, recorded_parts, with_run
 from vitreous.training.clock import Clock
 from vitreous.training.config import RunConfig, length_of, within
 from vitreous.training.initial_model import described_checkpoint

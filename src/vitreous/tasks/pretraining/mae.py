@@ -28,12 +28,7 @@ from vitreous.errors import InputError, Param, check_free
 from vitreous.models.model import Model
 from vitreous.models.vit import ViT
 from vitreous.rng import torch_generator
-from vitreous.tasks.pretraining.mae_decoder import (
-    SETTINGS,
-    MAEDecoder,
-    published_decoder,
-    published_tensors,
-)
+from vitreous.tasks.pretraining.mae_decoder import SETTINGS, MAEDecoder, published_decoder, published_tensors
 from vitreous.tasks.pretraining.masking import (
     MaskedPrediction,
     Masking,
