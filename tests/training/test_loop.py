@@ -18,6 +18,7 @@ import vitreous as vt
 from vitreous.data.dataset import Splits
 from vitreous.data.image_samples import Batch
 from vitreous.errors import InputError
+from vitreous.tasks.classification import Classification
 from vitreous.tasks.fit import fit
 from vitreous.tasks.training_run import plan_of_run
 from vitreous.training import trainer
@@ -130,7 +131,10 @@ def test_the_best_checkpoint_is_kept_and_is_a_model(
     config = configure(tiny, {"training": {"length": "5 epochs", "records": {"save_every": 1e9}}})
     run = RunDirectory.create(tmp_path / "run", config)
     monkeypatch.setattr(trainer, "SAVING", 1e9)  # saving costs nothing
-    fit(plan_of_run(run, splits), validate=scripted([0.1, 0.5, 0.4, 0.3, 0.2]))
+    scores = scripted([0.1, 0.5, 0.4, 0.3, 0.2])
+    with monkeypatch.context() as patched:
+        patched.setattr(Classification, "validation", lambda *_: scores)
+        fit(plan_of_run(run, splits))
     steps = [row["step"] for row in run.metrics()]
     assert run.states.steps() == [steps[1], steps[-1]]
     folder = run.path / "checkpoints" / f"step-{steps[1]:09}.shards"
@@ -151,7 +155,10 @@ def test_the_best_model_is_the_result_if_asked_for(
     )
     run = RunDirectory.create(tmp_path / "run", config)
     told: list[str] = []
-    trained = fit(plan_of_run(run, splits), validate=scripted([0.1, 0.5, 0.4]), say=told.append)
+    scores = scripted([0.1, 0.5, 0.4])
+    with monkeypatch.context() as patched:
+        patched.setattr(Classification, "validation", lambda *_: scores)
+        trained = fit(plan_of_run(run, splits), say=told.append)
     steps = [row["step"] for row in run.metrics()]
     assert told == [f"the model is that of the best validation, at step {steps[-2]}"]
     best = run.states.read(steps[-2], None, World()).tensors

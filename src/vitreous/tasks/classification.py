@@ -254,7 +254,8 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
 
     def report(self, trained: Trained[RunConfig, Splits], result: RunResult) -> Path | None:
         run, data = trained.run, trained.data
-        answerer, evaluation, images = result.answerer, result.evaluation, get_held_out(self, data)[1]
+        answerer, images = result.answerer, get_held_out(self, data)[1]
+        evaluation: Any = result.evaluation
         if images is None or not isinstance(answerer, Model):
             return None
         if (

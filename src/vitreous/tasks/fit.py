@@ -5,7 +5,7 @@ command line."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -36,7 +36,6 @@ def fit(
     place: Place = ON_CPU,
     *,
     callbacks: Callbacks = (),
-    validate: Callable[[nn.Module], Mapping[str, float]] | None = None,
     say: Callable[[str], object] = lambda sentence: None,
     resumable: bool = True,
 ) -> Trained[Any, Any]:
@@ -44,7 +43,6 @@ def fit(
     evaluate it.
 
     Args:
-        validate: measures the model while it learns, in every process; by default as the task does.
         resumable: whether checkpoints are saved, and events for TensorBoard.
 
     Raises:
@@ -73,7 +71,7 @@ def fit(
     # ---- Objective, and what measures the model while it learns
 
     objective = task.objective(config, data)
-    validate = validate or task.validation(config, data, world)
+    validate = task.validation(config, data, world)
     if not validate and training.recorded.early_stopping:
         raise InputError(
             "training.records.early_stopping needs a validation set: set data.validation_fraction=0.1"

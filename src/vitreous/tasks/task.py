@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from vitreous.checkpoints.runs import check_data_present, run_folder
-from vitreous.errors import InputError, LazyModule, Param
+from vitreous.errors import InputError, Param
 from vitreous.training.config import CommandConfig
 from vitreous.training.config import Tree as Tree
 from vitreous.training.distributed import ALONE, World
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from vitreous.evaluation.result import Evaluation
     from vitreous.results import Answer
     from vitreous.tasks.result import RunResult
-    from vitreous.training import run as runs
     from vitreous.training.callbacks import Loader, Row
     from vitreous.training.clock import Clock
     from vitreous.training.learner import AverageWeight
@@ -37,8 +36,6 @@ if TYPE_CHECKING:
     from vitreous.training.run import RunDirectory
     from vitreous.training.settings import AnyConfig
     from vitreous.training.step import Objective
-else:
-    runs = LazyModule("vitreous.training.run")
 
 IMAGES: dict[str, str] = {"Images": "{model.image_size[0]}x{model.image_size[1]}, {model.channels} channels"}
 
@@ -377,7 +374,9 @@ def config_of_run(spec: str, data: str | None, kind: type[AnyConfig]) -> AnyConf
     a run. Raises InputError: it is not a run, and no data are named."""
     folder = run_folder(spec)
     if (folder / "config.toml").is_file():
-        config = runs.RunDirectory.open(folder, kind).config
+        from vitreous.training.run import RunDirectory  # which a command that answers needs for nothing else
+
+        config = RunDirectory.open(folder, kind).config
         if data is None:
             check_data_present(config.source, folder, f"name where it is now after {spec}")
         return config

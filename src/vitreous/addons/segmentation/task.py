@@ -267,14 +267,8 @@ class Segmentation(ImageTask[SegmentationConfig, MaskSplits, nn.Module]):
             return None
         from vitreous.addons.segmentation.figures import write_segmentation_report
 
-        evaluation: Any = result.evaluation
-        return write_segmentation_report(
-            trained.run.path,
-            model=result.answerer,
-            evaluation=evaluation,
-            images=images,
-            findings=result.findings,
-        )
+        shown: Any = {"evaluation": result.evaluation, "images": images, "findings": result.findings}
+        return write_segmentation_report(trained.run.path, model=result.answerer, **shown)
 
     def extra_fields(self, trained: Trained[SegmentationConfig, MaskSplits]) -> dict[str, Any]:
         return {"classes": list(trained.data.train.classes)}

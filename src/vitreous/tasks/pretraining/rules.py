@@ -11,7 +11,7 @@ from jaxtyping import Float
 from pydantic import model_validator
 from torch import Tensor
 
-from vitreous.data.dataset import DataSummary, ImageDataset
+from vitreous.data.dataset import ImageDataset
 from vitreous.errors import InputError, nearest
 from vitreous.extensions import recipe_files
 from vitreous.layers.embedding import to_patches
@@ -149,12 +149,3 @@ def sampled(images: ImageDataset, config: PretrainingRunConfig) -> Float[Tensor,
     if not pixels:
         raise InputError(f"none of the {len(rows)} images that were tried can be read: see `data check`")
     return preprocessing.normalize(torch.stack(pixels)[..., :height, :width])
-
-
-def reason(config: PretrainingRunConfig, data: DataSummary) -> str:
-    """Return why the configuration is what it is, in a sentence."""
-    (height, width), training = config.model.image_size, config.training
-    return (
-        f"{data.images} images of about {data.width}x{data.height}: {config.task} with "
-        f"{type(config.model).__name__.removesuffix('Config')} at {width}x{height} for {training.length}"
-    )

@@ -48,7 +48,6 @@ from vitreous.tasks.pretraining.rules import (
     PretrainingRunConfig,
     flat_share,
     pretraining_recipe,
-    reason,
     sampled,
 )
 from vitreous.tasks.recipe_choice import (
@@ -247,8 +246,14 @@ class Pretraining(ImageTask[PretrainingT, Splits, nn.Module]):
         base: Tree | None = None,
     ) -> Plan[PretrainingT, Splits]:
         plan = super().plan(source, settings, recipe=recipe, init=init, base=base)
-        first = said("recipe: {reason}", reason=reason(plan.config, plan.data.summary))
-        return replace(plan, reasons=(first, *plan.reasons), name=f"{plan.name}-{self.name}")
+        config, seen = plan.config, plan.data.summary
+        (height, width), kind = config.model.image_size, type(config.model).__name__.removesuffix("Config")
+        why = (
+            f"{seen.images} images of about {seen.width}x{seen.height}: {config.task} with {kind} at "
+            f"{width}x{height} for {config.training.length}"
+        )
+        reasons = said("recipe: {reason}", reason=why), *plan.reasons
+        return replace(plan, reasons=reasons, name=f"{plan.name}-{self.name}")
 
     def configured(self, config: PretrainingT, data: Splits, settings: Tree) -> PretrainingT:
         config = configure(config, settings, {"model": {"num_classes": None}})
