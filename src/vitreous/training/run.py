@@ -182,9 +182,8 @@ class RunDirectory(Generic[ConfigT]):
                 f"{spent / 60:.3g}: pass a larger number"
             )
         if minutes is None and (low or new.total_steps(per_epoch or done + 1) <= done):
-            wanted = f"{Param('epochs')} {new.epochs:g}"
-            if new.steps is not None:
-                wanted = f"{Param('steps')} {new.steps}"
+            of_steps = new.steps is not None
+            wanted = f"{Param('steps')} {new.steps}" if of_steps else f"{Param('epochs')} {new.epochs:g}"
             raise InputError(
                 f"{wanted} is the total, and {self.path} is already at step {done}: pass a larger number"
             )
