@@ -19,7 +19,6 @@ from vitreous.training.callbacks import Callback, Row
 from vitreous.training.clock import Clock
 from vitreous.training.config import CommandConfig, RunConfig
 from vitreous.training.distributed import BadFileSync, naming_the_lost
-from vitreous.training.learner import Learner
 from vitreous.training.memory import activation_checkpointing
 from vitreous.training.place import ON_CPU, Place
 from vitreous.training.precision import numerics
@@ -88,7 +87,11 @@ def fit(
         compiled = place.compiles(training, total, fixed_shapes=material.fixed_shapes)
         learner = run.learner(model, place, averaging=material.averaging, compiled=compiled)
         before = learner.seconds
-        finish = seconds_of_command(plan, learner) if plan.clock else 0.0
+        finish = 0.0
+        if plan.clock:  # what the command has done until now, such as trials, is a part of its time
+            learner.elapsed = max(learner.elapsed, learner.seconds) + plan.clock.seconds
+            answering = plan.compared.seconds_to_answer if plan.compared else 0.0
+            finish = seconds_after(config, data, plan.clock, answering=answering)
         stack.enter_context(
             naming_the_lost(world, lambda: f"training stopped at step {learner.step}; {run.states.advice()}")
         )
@@ -155,15 +158,6 @@ def fit(
         if stopped is not None:
             raise stopped
         return Trained(run, data, material, result, seconds, waiting, plan.compared)
-
-
-def seconds_of_command(plan: AnyPlan, learner: Learner) -> float:
-    """Count what the command has done until now, such as trials and opening the data, as a part of the time
-    that was given. Return the seconds of that time which are left for what follows the training."""
-    assert plan.clock is not None
-    learner.elapsed = max(learner.elapsed, learner.seconds) + plan.clock.seconds
-    answering = plan.compared.seconds_to_answer if plan.compared else 0.0
-    return seconds_after(plan.config, plan.data, plan.clock, answering=answering)
 
 
 def use_best_validation(

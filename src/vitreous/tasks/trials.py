@@ -244,7 +244,9 @@ def compare(trials: Trials) -> tuple[TrainingMethod, tuple[str, ...]]:
     for name in reversed(encoders):
         if name in INSTALLED_ENCODERS:
             trials.add_photos(name)
-            trainings.insert(0, trials.tuned_photos(name))
+            # Its Transformer layers learn; the stem stays as it is.
+            base = {"training": {"freeze": ["stem"], **trials.first_head}, "model": {"image_size": 128}}
+            trainings.insert(0, TrainingMethod(f"fine-tuned {name}", "tuned", name, base))
             continue
         first_head = trials.first_head
         tuned = TrainingMethod(f"fine-tuned {name}", "tuned", name, {"training": first_head})
@@ -418,11 +420,6 @@ class Trials:
             columns = widths[0], sum(widths[:2])
             self.add_heads(f"{name} ({side}x{side})", begun.config, columns)
             before = self.clock.seconds - began
-
-    def tuned_photos(self, name: str) -> TrainingMethod:
-        """Return the training of its Transformer layers, which leaves the stem as it is."""
-        base = {"training": {"freeze": ["stem"], **self.first_head}, "model": {"image_size": 128}}
-        return TrainingMethod(f"fine-tuned {name}", "tuned", name, base)
 
     def train_briefly(self, training: TrainingMethod, data: Splits) -> None:
         """Train a network for a short time, and add what it answers: to the validation set, or where that is
