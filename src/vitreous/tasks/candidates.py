@@ -4,11 +4,14 @@ measure; the first of the table becomes the model of the run."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import time
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -207,7 +210,6 @@ class CandidateTable:
         images: the validation set; where that is small, the training set.
         before: so many training images are compared on as well, before those.
         truth: what is known of all of them.
-        content: a hash of the images, once it is asked for (`vitreous.tasks.kept_trials`).
         learned, others, frozen: what candidates see of the training set, and of the validation set where
             there is one; read when it is needed.
         most: training images that descriptors are computed of.
@@ -226,7 +228,6 @@ class CandidateTable:
     before: int = 0
     candidates: list[Candidate] = field(default_factory=list)
     reference: Trial | None = None  # the answer that knows no image
-    content: str = ""
     learned: Learned | None = None
     others: Learned | None = None
     frozen: dict[str, Frozen] = field(default_factory=dict)
@@ -253,6 +254,17 @@ class CandidateTable:
     def held_out(self) -> bool:
         """Whether the images are others than the training images."""
         return self.measured_on == "validation"
+
+    @cached_property
+    def content(self) -> str:
+        """A hash of the images that candidates learned from, and of those that decided."""
+        digest = hashlib.blake2b(f"{self.measured_on} {self.before}".encode(), digest_size=20)
+        for images in (self.data.train, self.images) if self.held_out else (self.data.train,):
+            rows = np.arange(len(images))
+            names = [images.name(row) for row in range(len(images))]
+            digest.update(json.dumps([names, images.fingerprints(rows)]).encode())
+            digest.update(images.targets.tensor().numpy().tobytes())
+        return digest.hexdigest()
 
     @property
     def names(self) -> set[str]:

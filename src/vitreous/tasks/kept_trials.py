@@ -3,20 +3,17 @@ interrupted goes on with it, and ends as one that was not."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from vitreous.checkpoints.runs import TRIALS
-from vitreous.data.dataset import ImageDataset
 from vitreous.evaluation.classical import MOST_FITTED
 from vitreous.evaluation.scores import Interval
 from vitreous.tasks.candidates import Candidate, CandidateTable, Part, Trial
@@ -47,7 +44,7 @@ class KeptTrials:
 
     def fill(self, table: CandidateTable) -> bool:
         """Give a table the candidates. Return False, and give it none, where it is of other images."""
-        if self.tree["content"] != content_of(table):
+        if self.tree["content"] != table.content:
             return False
         if reference := self.tree["reference"]:
             table.reference = trial_of(reference)
@@ -69,7 +66,7 @@ def keep_trials(folder: Path, table: CandidateTable, facts: Mapping[str, object]
         candidates.append({"parts": parts, "trial": asdict(each.trial)})
     tree = {
         **facts,
-        "content": content_of(table),
+        "content": table.content,
         "most": table.most,
         "candidates": candidates,
         "reference": asdict(table.reference) if table.reference else None,
@@ -96,20 +93,3 @@ def trial_of(tree: Mapping[str, Any]) -> Trial:
     """Return a row of the table as it was."""
     lists = {name: tuple(tree[name]) for name in ("words", "init")}
     return Trial(**{**tree, **lists, "interval": Interval(*tree["interval"])})
-
-
-def content_of(table: CandidateTable) -> str:
-    """Return a hash of the images that candidates learned from, and of those that decided."""
-    if table.content:
-        return table.content
-    digest = hashlib.blake2b(f"{table.measured_on} {table.before}".encode(), digest_size=20)
-    parts: list[ImageDataset] = [table.data.train]
-    if table.held_out:
-        parts.append(table.images)
-    for images in parts:
-        rows = np.arange(len(images))
-        names = [images.name(row) for row in range(len(images))]
-        digest.update(json.dumps([names, images.fingerprints(rows)]).encode())
-        digest.update(images.targets.tensor().numpy().tobytes())
-    table.content = digest.hexdigest()
-    return table.content
