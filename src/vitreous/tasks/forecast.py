@@ -10,12 +10,11 @@ import torch
 
 from vitreous.data.image_samples import Batch, pipeline
 from vitreous.languages.terminal import said, said_time
-from vitreous.models.catalog import TRAINING_STATES
 from vitreous.results import Result, byte_size
 from vitreous.rng import torch_generator
 from vitreous.tasks.task import AnyPlan
 from vitreous.training.learner import Learner
-from vitreous.training.memory import free_bytes, saved_bytes
+from vitreous.training.memory import free_bytes, saved_bytes, state_bytes
 from vitreous.training.place import Place
 from vitreous.training.precision import numerics
 from vitreous.training.run import with_training
@@ -117,8 +116,6 @@ def forecast(plan: AnyPlan, place: Place, notes: tuple[str, ...] = ()) -> Foreca
         step.outcome()
         computing = (time.monotonic() - began) * training.batch_size / count
 
-    weights = sum(each.numel() * each.element_size() for each in model.parameters())
-    learning = sum(each.numel() * each.element_size() for each in model.parameters() if each.requires_grad)
     pieces = training.computed.grad_accum_steps
     each_step = max(computing, reading) if device.type == "cuda" else computing + reading  # who shares cores
     seconds, steps = total * each_step, total
@@ -144,7 +141,7 @@ def forecast(plan: AnyPlan, place: Place, notes: tuple[str, ...] = ()) -> Foreca
         seconds=seconds,
         step_seconds=computing,
         reading_seconds=reading,
-        memory=weights + (TRAINING_STATES - 1) * learning + kept * training.batch_size // (count * pieces),
+        memory=state_bytes(model) + kept * training.batch_size // (count * pieces),
         free_memory=free_bytes(device),
         device=str(device),
         precision=training.precision,

@@ -42,9 +42,7 @@ def accumulation(
     Raises:
         InputError: not even one image fits.
     """
-    weights = sum(p.numel() * p.element_size() for p in model.parameters())
-    learning = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
-    room = USABLE * free - weights - (TRAINING_STATES - 1) * learning
+    room = USABLE * free - state_bytes(model)
     each = saved_bytes(model, images, forward) / len(images)
     if room < each:
         raise InputError(
@@ -54,6 +52,13 @@ def accumulation(
         )
     fits = int(room // each)
     return next(n for n in range(1, batch_size + 1) if batch_size % n == 0 and batch_size // n <= fits)
+
+
+def state_bytes(model: nn.Module) -> int:
+    """Return the bytes of a model's weights, and of the gradients and the optimizer of those that learn."""
+    weights = sum(p.numel() * p.element_size() for p in model.parameters())
+    learning = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
+    return weights + (TRAINING_STATES - 1) * learning
 
 
 def saved_bytes(model: nn.Module, images: Tensor, forward: Callable[[Tensor], object] | None = None) -> int:
