@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import wraps
 from html import escape
@@ -41,16 +41,6 @@ class Table(list[Row]):
         return text_table(shown, cells) + more
 
 
-def as_table(rows: Callable[..., Sequence[Row]]) -> Callable[..., Table]:
-    """Return a method `table` whose rows print as a table."""
-
-    @wraps(rows)
-    def table(self: object, *arguments: object, **options: object) -> Table:
-        return Table(rows(self, *arguments, **options))
-
-    return table
-
-
 def shortened(value: object) -> str:
     """Return a value as one short line."""
     text = " ".join(written(value).split())
@@ -78,7 +68,12 @@ class Result:
         if "__repr__" not in vars(cls):
             cls.__repr__ = Result.__repr__  # type: ignore[method-assign]
         if rows := vars(cls).get("table"):
-            cls.table = as_table(rows)  # type: ignore[method-assign]
+
+            @wraps(rows)
+            def table(self: Result) -> Table:
+                return Table(rows(self))
+
+            cls.table = table  # type: ignore[method-assign]
 
     def __repr__(self) -> str:
         """Return a few lines: the numbers and the first rows."""
