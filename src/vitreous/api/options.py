@@ -54,13 +54,9 @@ Patches = Annotated[
         "learned positions. By default, every image is resized to the size of the model"
     ),
 ]
-Precision = Annotated[
-    str,
-    Option("fp32; bf16; auto: bf16 if it is faster and gives the same answers", default="auto"),
-]
-FullPrecision = Annotated[
-    str, Option("fp32; bf16; auto: bf16 if it is faster and gives the same answers", default="fp32")
-]
+PRECISION = "fp32; bf16; auto: bf16 if it is faster and gives the same answers"
+Precision = Annotated[str, Option(PRECISION, default="auto")]
+FullPrecision = Annotated[str, Option(PRECISION, default="fp32")]
 Progress = Annotated[bool, Option("show a progress bar on stderr", default=True, in_python=True)]
 OwnPreprocessing = Annotated[
     "Preprocessing | None",
