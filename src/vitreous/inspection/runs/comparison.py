@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from vitreous.data.dataset import ImageDataset
-from vitreous.data.workers import worker_count
 from vitreous.evaluation.comparison import Comparison, difference_text
 from vitreous.inspection.page import HTML, Exhibit, LeftOut, exhibit, left_out, write_page
 from vitreous.inspection.runs.evaluation_figures import compared_curves
@@ -96,7 +95,6 @@ def disagreements(found: Comparison, shown: tuple[ImageDataset, Preprocessing] |
             some.indices,
             preprocessing,
             entry="disagreements",
-            workers=worker_count(None),
             total=found.count,
             differing=len(found.differing),
         )

@@ -18,6 +18,7 @@ from PIL import Image
 
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.image_samples import evaluation_loader
+from vitreous.data.workers import worker_count
 from vitreous.evaluation.outputs import evaluating
 from vitreous.evaluation.result import Answers
 from vitreous.inspection.capture import capture_attention
@@ -50,7 +51,6 @@ def predictions_figure(
     preprocessing: Preprocessing,
     *,
     entry: str = "predictions",
-    workers: int = 0,
     attending: Model | None = None,
     matrix: bool = True,
     **values: Any,
@@ -62,7 +62,6 @@ def predictions_figure(
         names: of the images.
         indices: their numbers in `images`.
         entry: of the exhibit in the catalog.
-        workers: threads that decode.
         attending: the model whose attention is shown on the images with the largest losses, where its layers
             have learned.
         matrix: whether it has the confusion matrix, where the rest of the page has none.
@@ -72,7 +71,7 @@ def predictions_figure(
     order = np.argsort(-np.nan_to_num(first.loss), kind="stable")
     shown = np.sort(order[:MOST_IMAGES])  # of more images those with the largest losses
     some = images.subset(np.asarray(indices)[shown])
-    size, sheets = thumbnails(some, preprocessing, workers)
+    size, sheets = thumbnails(some, preprocessing)
     place = {row: number for number, row in enumerate(shown.tolist())}
     attended = [place[row] for row in order[:MOST_IMAGES].tolist()]
     vit = attending if isinstance(attending, ViT) and not attending.has_untrained_layers else None
@@ -120,19 +119,17 @@ def packed(name: str, answers: Answers, rows: np.ndarray) -> dict[str, object]:
     }
 
 
-def thumbnails(
-    images: ImageDataset, preprocessing: Preprocessing, workers: int
-) -> tuple[tuple[int, int], list[str]]:
+def thumbnails(images: ImageDataset, preprocessing: Preprocessing) -> tuple[tuple[int, int], list[str]]:
     """Return all images as the model sees them, as large as all of them together may be: (H, W) of each, and
     the sheets that they are on, from left to right and from top to bottom."""
     tried = images.subset(np.array(images.sample(min(TRIED, len(images)))))
     for side, quality in candidates(max(preprocessing.size)):
         size = small_size(preprocessing.size, side)
-        sheets = [webp(sheet, quality) for sheet in sheets_of(tried, preprocessing, size, workers)]
+        sheets = [webp(sheet, quality) for sheet in sheets_of(tried, preprocessing, size)]
         if sum(map(len, sheets)) * len(images) / len(tried) < SPRITE_BYTES:
             break
     if len(tried) < len(images):
-        sheets = [webp(sheet, quality) for sheet in sheets_of(images, preprocessing, size, workers)]
+        sheets = [webp(sheet, quality) for sheet in sheets_of(images, preprocessing, size)]
     return size, [f"data:image/webp;base64,{base64.b64encode(each).decode()}" for each in sheets]
 
 
@@ -154,14 +151,14 @@ def small_size(size: tuple[int, int], side: int) -> tuple[int, int]:
 
 
 def sheets_of(
-    images: ImageDataset, preprocessing: Preprocessing, size: tuple[int, int], workers: int
+    images: ImageDataset, preprocessing: Preprocessing, size: tuple[int, int]
 ) -> Iterator[UInt8[np.ndarray, "_ _ 3"]]:
     """Yield sheets of `ROWS` rows of thumbnails, the last one with fewer; gray where an image cannot be
     read."""
     small = preprocessing.model_copy(update={"size": size})
     height, width = size
     per_sheet = COLUMNS * ROWS
-    loader = evaluation_loader(images, preprocessing=small, batch_size=200, workers=workers)
+    loader = evaluation_loader(images, preprocessing=small, batch_size=200, workers=worker_count(None))
     current, sheet = 0, blank(len(images), size)
     for batch in loader:
         pixels = small.denormalize(batch.images).cpu()

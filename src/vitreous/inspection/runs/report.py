@@ -17,7 +17,6 @@ from torch import Tensor
 from vitreous.data.dataset import ImageDataset, LabelTargets, NumberTargets
 from vitreous.data.findings import Finding
 from vitreous.data.image_samples import ContactSheet
-from vitreous.data.workers import worker_count
 from vitreous.evaluation.classical import Baseline
 from vitreous.evaluation.classification import ClassificationEvaluation, MultiLabelEvaluation
 from vitreous.evaluation.measures import candidate_title, is_network
@@ -170,7 +169,6 @@ def every_prediction(
         images,
         evaluation.indices,
         model.preprocessing,
-        workers=worker_count(None),
         attending=network_to_show(model),
         matrix=matrix,
     )
