@@ -117,10 +117,9 @@ class ViTFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ImageInput)
         """Open the model, and learn the form of X."""
         self.begin_input(X)
         self.model_ = resolve_model(self.model)
-        config = self.model_.config  # DeiT's two tokens are flattened
-        self._n_features_out = config.feature_width * (
-            2 if getattr(config, "distillation_token", False) else 1
-        )
+        config = self.model_.config
+        tokens = 2 if getattr(config, "distillation_token", False) else 1  # DeiT's two are flattened
+        self._n_features_out = tokens * config.feature_width
         return self
 
     def transform(self, X: object) -> NDArray[np.float32]:
