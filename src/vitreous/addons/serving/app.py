@@ -8,6 +8,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from functools import partial
+from itertools import starmap
 from typing import NamedTuple, Never
 
 from fastapi import FastAPI, Request, Response
@@ -67,11 +68,7 @@ class Loaded(NamedTuple):
     page: str
 
 
-class Upload(NamedTuple):
-    """An image's file, and what it is called in the answer."""
-
-    name: str
-    data: bytes
+Upload = tuple[str, bytes]  # what an image is called in the answer, and its file
 
 
 class Failed(BaseModel):
@@ -127,20 +124,19 @@ class Server:
             seconds = min(max(math.ceil(self.latest), 1), 60)
             raise Refused(503, f"the server is busy: ask again in {seconds} s", Retry_After=str(seconds))
 
-        async def answer(upload: Upload) -> Answered:
+        async def answer(name: str, data: bytes) -> Answered:
             try:
-                prepared = loop.run_in_executor(self.decoders, model.prepare, upload.data, upload.name)
-                pixels, damage = await prepared
-                found = await batcher.ask(Question(upload.name, pixels, parameters))
-                return found, None if damage is None else Failed(path=upload.name, reason=damage)
+                pixels, damage = await loop.run_in_executor(self.decoders, model.prepare, data, name)
+                found = await batcher.ask(Question(name, pixels, parameters))
+                return found, None if damage is None else Failed(path=name, reason=damage)
             except BadImage as bad:
-                return None, Failed(path=upload.name, reason=bad.reason)
+                return None, Failed(path=name, reason=bad.reason)
 
         began = time.monotonic()
         self.inside += count
         try:
             async with asyncio.timeout(self.limits.deadline):
-                return await asyncio.gather(*map(answer, uploads))
+                return await asyncio.gather(*starmap(answer, uploads))
         except TimeoutError:
             late = f"the answer took longer than {self.limits.deadline:g} s: send less at once"
             raise Refused(504, late) from None
@@ -231,14 +227,14 @@ async def read_images(request: Request, limits: Limits) -> tuple[list[Upload], d
                     if isinstance(value, str):
                         parameters[field] = value
                     else:
-                        images.append(Upload(value.filename or field, await value.read()))
+                        images.append((value.filename or field, await value.read()))
         except HTTPException as error:
             if "Too many files" in error.detail:
                 raise Refused(413, f"a request may bring {limits.images} images, no more") from None
             raise Refused(400, f"the form cannot be read: {error.detail}") from None
     elif kind.startswith("image/") or kind == "application/octet-stream":
         if data := await request.body():
-            images.append(Upload("image", data))
+            images.append(("image", data))
     else:
         wanted = "multipart/form-data (curl -F files=@photo.jpg), or one image as image/*"
         raise Refused(415, f"a body of type {kind or 'unknown'} cannot be read: send {wanted}")
