@@ -183,14 +183,12 @@ class TokenPiece(NamedTuple):
 
 
 class SentencePiece(NamedTuple):
-    """A SentencePiece model of the unigram kind: its pieces, and how characters are replaced first."""
+    """A SentencePiece model of the unigram kind: its pieces, the number of the one for what is unknown, and
+    how characters are replaced first."""
 
     pieces: list[TokenPiece]
+    unknown: int
     characters: bytes
-
-    @property
-    def unknown(self) -> int:
-        return next(number for number, piece in enumerate(self.pieces) if piece.kind == UNKNOWN)
 
 
 def read_sentencepiece(path: Path) -> SentencePiece:
@@ -206,10 +204,9 @@ def read_sentencepiece(path: Path) -> SentencePiece:
                 kind = dict(message(value)).get(3, UNIGRAM)
             elif number == 3:
                 characters = dict(message(value)).get(2, b"")
-        model = SentencePiece(pieces, characters)
-        if kind == UNIGRAM and model.unknown >= 0:
-            return model
-    except (OSError, LookupError, ValueError, TypeError, AttributeError, StopIteration, struct.error):
+        if kind == UNIGRAM:
+            return SentencePiece(pieces, [piece.kind for piece in pieces].index(UNKNOWN), characters)
+    except (OSError, LookupError, ValueError, TypeError, AttributeError, struct.error):
         raise InputError(f"{path} is not a SentencePiece model, or it is damaged") from None
     raise InputError(
         f"{path}: only unigram models of SentencePiece are supported, and this is of another kind"
