@@ -180,11 +180,9 @@ def parquet_entries(system: AbstractFileSystem, path: str) -> Iterator[str | Ima
     require_packages("pyarrow", extra="data", what=path)
     with system.open(path, "rb") as file:
         opened = parquet_file(file, path)
-        stored: list[str] = []  # the columns of images
-        for column in opened.schema_arrow:
-            if str(column.type).startswith(("struct<bytes", "binary")):
-                stored.append(column.name)
-        paths = first_of(PATH_COLUMNS, opened.schema_arrow.names)
+        schema = opened.schema_arrow
+        stored = [each.name for each in schema if str(each.type).startswith(("struct<bytes", "binary"))]
+        paths = first_of(PATH_COLUMNS, schema.names)
         if stored:
             for group in range(opened.num_row_groups):
                 count = opened.metadata.row_group(group).num_rows
@@ -195,7 +193,7 @@ def parquet_entries(system: AbstractFileSystem, path: str) -> Iterator[str | Ima
             listed = chain.from_iterable(batch.column(0).to_pylist() for batch in batches)
             yield from manifest_paths(system, path, listed)
         else:
-            names = ", ".join(opened.schema_arrow.names)
+            names = ", ".join(schema.names)
             raise InputError(f"{path} has neither images nor a column 'path', only: {names}")
 
 

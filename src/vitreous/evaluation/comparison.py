@@ -106,11 +106,8 @@ class Comparison(Result):
         """The common examples that the runs answer differently, those whose losses differ most first."""
         if not self.answers:
             return np.zeros(0, dtype=int)
-        differ: list[int] = []
-        for row, given in enumerate(zip(*(each.given for each in self.answers), strict=True)):
-            if len(set(map(str, given))) > 1:
-                differ.append(row)
-        rows = np.array(differ, dtype=int)
+        given = zip(*(each.given for each in self.answers), strict=True)
+        rows = np.flatnonzero([len(set(map(str, answers))) > 1 for answers in given])
         losses = np.array([np.nan_to_num(each.loss) for each in self.answers])[:, rows]
         return rows[np.argsort(-np.ptp(losses, axis=0), kind="stable")]
 

@@ -252,13 +252,9 @@ def class_folder(
 
     # A folder's name is its class; folders may be one class in two forms of Unicode, or hold no image.
     labels = [same_name(name.rpartition("/")[2]) for name in found]
-    empty: list[str] = []
-    present: set[str] = set()
-    for name, label, count in zip(found, labels, index.counts.tolist(), strict=True):
-        if count:
-            present.add(label)
-        else:
-            empty.append(name)
+    counts = index.counts.tolist()
+    present = {label for label, count in zip(labels, counts, strict=True) if count}
+    empty = [name for name, count in zip(found, counts, strict=True) if not count]
     if not present:
         reason = f": {len(index.skipped)} were skipped" if len(index.skipped) else ""
         unreadable = any(is_unreadable(os.fsdecode(name)) for name in index.skipped)
