@@ -288,6 +288,24 @@ def test_what_is_behind_by_chance_is_not_lost() -> None:
     assert not table.lost(by_name["descriptor"], by_name["descriptor"])
 
 
+def test_a_network_that_nothing_measures_again_must_be_ahead_by_more_than_chance() -> None:
+    """Folds of the training set measured its short trial. The network that would answer learns longer, from
+    all images: it was once 6 points below a head that had been 0.7 points behind that trial."""
+    right = torch.tensor([1.0] * 5 + [-1.0] * 5)
+    one_wrong, many_wrong = right.clone(), torch.full((10,), 1.0)
+    one_wrong[0] = -1
+    for head, first in ((one_wrong, ["frozen", "network"]), (many_wrong, ["network", "frozen"])):
+        table = table_of(descriptor=(-right).tolist(), network=right.tolist(), frozen=head.tolist())
+        assert [each.trial.name for each in table.ranked()][:2] == ["network", "frozen"], (
+            "it is measured at the end"
+        )
+        crossed = replace(table, measured_on="cross-fitted")
+        assert [each.trial.name for each in crossed.ranked()][:2] == first
+        assert crossed.best is crossed.ranked()[0]
+    none = replace(crossed, candidates=[each for each in crossed.candidates if each.learns])
+    assert [each.trial.name for each in none.ranked()] == ["network"]
+
+
 def test_scores_of_numbers_and_of_labels() -> None:
     numbers = torch.tensor([1.0, 2.0, 3.0])
     regression = MEASURES["number"]

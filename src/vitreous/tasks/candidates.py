@@ -326,8 +326,26 @@ class CandidateTable:
         return torch.cat([crossed, asked]) if self.before else asked
 
     def ranked(self) -> list[Candidate]:
-        """Return the candidates, the best first."""
-        return sorted(self.candidates, key=lambda each: each.trial.merit, reverse=True)
+        """Return the candidates, the best first.
+
+        Where folds of the training set decide, the network that was measured is not the one that would
+        answer: that one learns longer and from all images, and none is left to measure it. There a network,
+        or a mean with one, stands before the best method without steps only if it is ahead of it by more
+        than chance.
+        """
+        ranked = sorted(self.candidates, key=lambda each: each.trial.merit, reverse=True)
+        without_steps = next((each for each in ranked if not each.learns), None)
+        if self.held_out or without_steps is None:
+            return ranked
+        first, by_chance, after = list[Candidate](), list[Candidate](), list[Candidate]()
+        for each in ranked:
+            if each.trial.merit <= without_steps.trial.merit:
+                after.append(each)
+            elif self.lost(without_steps, each):
+                first.append(each)
+            else:
+                by_chance.append(each)
+        return [*first, after[0], *by_chance, *after[1:]]
 
     @property
     def best(self) -> Candidate | None:

@@ -29,6 +29,7 @@ from vitreous.outside import scheme_of
 from vitreous.rng import numpy_generator
 from vitreous.tasks import task_of_run
 from vitreous.tasks.candidates import (
+    FEWEST,
     Candidate,
     CandidateTable,
     Part,
@@ -482,6 +483,16 @@ class Trials:
         notes, nothing = list[str](), ""
         ahead = best if best is not None and not best.learns else None
         if ahead is not None:
+            above = max(ranked, key=lambda each: each.trial.merit)
+            if above is not ahead:
+                notes.append(
+                    said(
+                        "{name} is ahead of {other} by no more than chance, and could not be measured again "
+                        "after learning from all images",
+                        name=above.trial.title(),
+                        other=ahead.trial.title(),
+                    )
+                )
             notes.append(
                 said(
                     "so far {name} is ahead with {score}: what is best at the end becomes the model",
@@ -516,6 +527,13 @@ class Trials:
             return said(
                 "nothing is trained: after its short trial, {name} is worse by more than chance",
                 name=tried.trial.title(),
+            )
+        if not self.table.held_out and not (self.asked and self.minutes is None):
+            return said(
+                "nothing is trained: with fewer than {count} validation images, a longer training could not "
+                "be compared with {name}",
+                count=FEWEST,
+                name=ahead.trial.title(),
             )
         if self.seconds_left(self.longest(ahead)) < SHORTEST_TRIAL * self.clock.slowness:
             return said("nothing is trained: the remaining time is for the report")
