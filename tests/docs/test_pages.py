@@ -257,6 +257,16 @@ def test_lessons_show_the_same_figures_in_both_languages(lesson: str) -> None:
     assert kinds("en") == kinds("ko")
 
 
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("lesson", LESSONS)
+def test_a_cell_of_a_lesson_that_draws_is_stored_with_its_figure(lesson: str, language: str) -> None:
+    """Two lessons had none in either language, since they were run where matplotlib draws to files."""
+    for cell in lessons_module().code_cells(notebook_of(lesson, language)):
+        if re.search(r"plt\.(subplots|figure|show)\(", source := "".join(cell["source"])):
+            kinds = [kind for output in cell["outputs"] for kind in output.get("data", {})]
+            assert any(kind.startswith("image/") for kind in kinds), source
+
+
 def test_a_changed_program_is_not_taken_for_a_translation() -> None:
     lessons = lessons_module()
 
