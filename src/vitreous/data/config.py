@@ -148,7 +148,9 @@ class ReadingConfig(Config):
         "auto", "keep decoded images in memory; auto: if they fit into a quarter of the memory"
     )
     bad_files: Fraction = setting(
-        0.01, "share of unreadable images at which training stops; 0: training stops at the first one"
+        0.01,
+        "share of unreadable images above which training stops, if there are more than three; 0: training "
+        "stops at the first one",
     )
 
 
@@ -165,7 +167,7 @@ class DataConfig(Config):
     validation_fraction: Literal["auto"] | Probability = setting(
         "auto",
         "share of the remaining images that is used for curves, calibration and model selection; "
-        "auto: about 300 images (1 to 10%), if there are at least 200, with at least 10 per class",
+        "auto: about 300 images (1 to 10%), if there are at least 200, and 10 per class on average",
     )
     form: Form | None = setting(None, "the form of DATA, with its own settings; None: the form is detected")
     reading: ReadingConfig | None = setting(

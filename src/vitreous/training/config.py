@@ -402,7 +402,7 @@ class TrainingConfig(Config):
 
     precision: Literal["auto", "fp32", "bf16"] = setting(
         "auto",
-        "auto: bf16 on GPUs that support it, and on CPUs that support it if the model is wide "
+        "auto: bf16 on GPUs that support it, and on CPUs where it is faster if the model is wide "
         "enough; otherwise fp32",
     )
     machine: MachineConfig | None = setting(

@@ -42,7 +42,13 @@ class PairConfig(Config):
     saturation: Probability = setting(0.2, "range of the random factor: 1 ± this value")
     hue: Probability = setting(0.1, "range of the random shift of the hue, as a share of a full turn", le=0.5)
     gray: Probability = setting(0.2, "probability of converting to gray")
-    blur: float = setting(0.5, "probability of blurring", ge=0, le=1)
+    blur: float = setting(
+        0.5,
+        "probability of blurring a small crop; twice this for the first large crop, a fifth of it for the "
+        "second",
+        ge=0,
+        le=1,
+    )
     solarize: Probability = setting(0.2, "probability of solarizing, only for the second large crop")
     invert: Probability = setting(0.0, "probability of inverting the colors")
 
