@@ -129,7 +129,10 @@ def from_transformers(sources: Path | None) -> Iterator[Row]:
 
     found = initial(build(config, training), vt.load(drawn()))
     yield Row(about.recipe, "weights", *with_source(found, about.source), peer=about.name)
-    for name, others in ((about.name, ()), ("transformers, decay of the recipe", ("position", "cls_token"))):
+    for name, others in (
+        (about.name, ()),
+        ("transformers, with the recipe's weight decay", ("position", "cls_token")),
+    ):
         peer = drawn()
         decayed = trainer.get_parameter_names(peer, [nn.LayerNorm], ["bias", "layernorm", *others])
         optimizer = adamw(peer, decayed)
