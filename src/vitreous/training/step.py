@@ -182,6 +182,8 @@ class TrainStep:
         key = (self.world.rank, self.learner.step)  # so that a resumed run draws what it would have drawn
         generator = torch_generator(self.seed, "objective", *key)
         measured: Measures = []
+        # Not a disabled autocast: a device may have none.
+        half = autocast("bf16", self.device) if self.config.precision == "bf16" else nullcontext()
         parts = micro_batches(batch, self.config.computed.grad_accum_steps, self.device)
         # Around the backward pass, too, which computes checkpointed layers again.
         with (
@@ -189,7 +191,7 @@ class TrainStep:
             attending(self.kernels),
         ):
             for part, share, last in parts:
-                with autocast(self.config.precision, self.device):
+                with half:
                     loss, measures = self.loss_of_part(part, generator, last=last)
                 torch.autograd.backward(loss * share)
                 measured.append((len(part[0]), {"loss": loss.detach(), **measures}))
