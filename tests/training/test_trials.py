@@ -558,6 +558,28 @@ def compare(
     return found.training, found.table
 
 
+@pytest.mark.parametrize(
+    ("length", "sentence"),
+    [
+        ("0.2 minutes", "nothing is trained: with fewer than 100 validation images"),
+        ("1 steps", "as long as was asked"),
+    ],
+)
+def test_no_network_is_trained_that_could_not_answer(
+    length: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A method without steps is ahead, and no validation images are left to compare a longer training by."""
+    monkeypatch.setattr(trials, "SHORTEST_TRIAL", 0.0)
+    task, settings = task_named("classification"), {"training": {"length": length}}
+    data = task.plan(str(draw(tmp_path / "photos", 10)), settings)
+    options: dict[str, Any] = {"out": tmp_path / "run", "offline": True, "place": ON_CPU}
+    plan = trials.plan_by_trials(data, settings, tell=lambda _: None, **options)
+    assert sentence in plan.reasons[-1]
+    assert not any("what is best at the end" in each for each in plan.reasons)
+    assert any("becomes the model" in each for each in plan.reasons[:-1])
+    assert (plan.config.training.steps == 0) == sentence.startswith("nothing")
+
+
 def test_a_run_is_named_by_the_path_that_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     draw(tmp_path / "photos", 6)
     monkeypatch.chdir(tmp_path)

@@ -337,15 +337,11 @@ class CandidateTable:
         without_steps = next((each for each in ranked if not each.learns), None)
         if self.held_out or without_steps is None:
             return ranked
-        first, by_chance, after = list[Candidate](), list[Candidate](), list[Candidate]()
-        for each in ranked:
-            if each.trial.merit <= without_steps.trial.merit:
-                after.append(each)
-            elif self.lost(without_steps, each):
-                first.append(each)
-            else:
-                by_chance.append(each)
-        return [*first, after[0], *by_chance, *after[1:]]
+        first, by_chance = list[Candidate](), list[Candidate]()
+        place = next(place for place, each in enumerate(ranked) if each is without_steps)
+        for each in ranked[:place]:
+            (first if self.lost(without_steps, each) else by_chance).append(each)
+        return [*first, without_steps, *by_chance, *ranked[place + 1 :]]
 
     @property
     def best(self) -> Candidate | None:

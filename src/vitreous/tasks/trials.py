@@ -493,17 +493,22 @@ class Trials:
                         other=ahead.trial.title(),
                     )
                 )
-            notes.append(
-                said(
-                    "so far {name} is ahead with {score}: what is best at the end becomes the model",
-                    name=ahead.trial.title(),
-                    score=ahead.trial.text(ahead.trial.score),
+            name_and_score = {"name": ahead.trial.title(), "score": ahead.trial.text(ahead.trial.score)}
+            if self.table.held_out:
+                notes.append(
+                    said(
+                        "so far {name} is ahead with {score}: what is best at the end becomes the model",
+                        **name_and_score,
+                    )
                 )
-            )
+            else:
+                notes.append(said("{name}, with {score}, becomes the model", **name_and_score))
             nothing = self.why_nothing(ahead, tried.get(name), several=len(trainings) > 1)
         if nothing:
             return replace(training, length=length_of(steps=0)), (*notes, nothing)
-        if name in tried:
+        if ahead is not None and not self.table.held_out:
+            notes.append(said("a network is trained as long as was asked, but does not become the model"))
+        elif name in tried:
             notes.append(
                 said("training {name}, the best of the short trials", name=tried[name].trial.title())
             )
