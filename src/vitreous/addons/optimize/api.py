@@ -24,8 +24,8 @@ def optimize(model: Any, data: Any = None, **options: Unpack[OptimizeOptions]) -
 
     Example:
         >>> found = vt.optimize("runs/photos", "more-photos/", engines=["eager"], progress=False)
-        >>> [row.name for row in found.rows][:2]
-        ['eager fp32', 'eager bf16']
+        >>> found.rows[0].name
+        'eager fp32'
 
     Args:
         model: a run, or a folder of weights in the native format.
