@@ -76,7 +76,7 @@ def test_a_model_without_a_head_is_a_folder(precision: str, tmp_path: Path) -> N
     written = export(model, tmp_path / "x-openvino", precision=precision, samples=[images.numpy()])
     with torch.no_grad():
         difference = (open_image_model(written.path).features(images) - model.features(images)).abs().max()
-    assert difference < {"fp32": 1e-4, "int8": 0.3}[precision]
+    assert difference < {"fp32": 1e-4, "int8": 0.4}[precision]
 
 
 @pytest.mark.slow
@@ -131,7 +131,7 @@ def test_openvino_folders(precision: str, tmp_path: Path) -> None:
     assert about["precision"] == precision
     program = open_image_model(folder)
     images = torch.randn(5, 3, 16, 16)
-    tolerance = {"fp32": 1e-4, "bf16": 0.1, "int8": 0.3}[precision]
+    tolerance = {"fp32": 1e-4, "bf16": 0.1, "int8": 0.4}[precision]
     with torch.no_grad():
         difference = (program(images) - model(images)).abs().max() / model(images).abs().max()
     assert difference < tolerance

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import re
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vitreous.addons.optimize.processor import processor_flags
 from vitreous.deployment.programs import PIXELS, Compute, ProgramFormat, damaged
 from vitreous.errors import InputError, cache_folder, require_packages
 from vitreous.outside import read_text
@@ -126,11 +126,7 @@ def import_openvino() -> ModuleType:
 
 def has_bf16() -> bool:
     """Return whether the processor multiplies in bf16, as far as the system says."""
-    try:
-        flags = re.search(r"^(?:flags|Features)\s*:(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    except OSError:
-        return False
-    return bool(flags and BF16_FLAGS & set(flags[1].split()))
+    return bool(BF16_FLAGS & processor_flags())
 
 
 def write_openvino(
