@@ -17,7 +17,7 @@ import torch
 from PIL import Image
 
 import vitreous as vt
-from vitreous.addons.optimize import choice, measuring
+from vitreous.addons.optimize import choice, measuring, processor
 from vitreous.addons.optimize.choice import CHOICE, substitute
 from vitreous.addons.optimize.engines import BackendConfig, compiled, in_bf16
 from vitreous.addons.optimize.measuring import Measurement
@@ -208,6 +208,17 @@ def test_engines_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ways[3:] == ["onnx int8, 8 tokens merged at a time"]
     ways = [str(each) for each in measuring.candidates(model, ["eager", "openvino"], torch.device("cpu"))]
     assert ways[4:] == [f"openvino {each}, 8 tokens merged at a time" for each in ("bf16", "int8")]
+
+
+@pytest.mark.parametrize(
+    ("flags", "saturates"),
+    [({"avx2"}, True), ({"avx2", "avx_vnni"}, False), ({"avx2", "avx512_vnni"}, False), ({"asimd"}, False)],
+)
+def test_where_products_of_8_bits_saturate(
+    flags: set[str], saturates: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processor, "processor_flags", lambda: flags)
+    assert processor.saturates_int8() == saturates
 
 
 def test_a_lower_precision_must_agree(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

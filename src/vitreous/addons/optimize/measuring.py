@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from vitreous.addons.optimize.choice import CHOICE, stamp_of
 from vitreous.addons.optimize.engines import ENGINES, FILES, BackendConfig, prepared_module
-from vitreous.addons.optimize.openvino import has_bf16
+from vitreous.addons.optimize.processor import has_bf16
 from vitreous.addons.optimize.token_merging import can_merge_tokens, merging_layers, with_merged_tokens
 from vitreous.data.dataset import ImageDataset
 from vitreous.deployment.export import calibration_images, export

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vitreous.addons.optimize.processor import processor_flags
+from vitreous.addons.optimize.processor import has_bf16
 from vitreous.deployment.programs import PIXELS, Compute, ProgramFormat, damaged
 from vitreous.errors import InputError, cache_folder, require_packages
 from vitreous.outside import read_text
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 GRAPH, DESCRIPTION = "model.xml", "about.json"  # in a folder
 FOLDER = frozenset({GRAPH, "model.bin", DESCRIPTION})
-BF16_FLAGS = {"amx_bf16", "avx512_bf16", "bf16"}  # of /proc/cpuinfo
 STEADY = 3  # calls, from which on batches of fixed sizes are computed
 PIECE = 8  # images of such a batch, beside 1; what a CPU computes fastest, or nearly so
 FEW = 5  # images that are computed one by one in less time than a whole piece
@@ -122,11 +121,6 @@ def import_openvino() -> ModuleType:
         finally:
             del sys.modules[converter]
     return import_module("openvino")
-
-
-def has_bf16() -> bool:
-    """Return whether the processor multiplies in bf16, as far as the system says."""
-    return bool(BF16_FLAGS & processor_flags())
 
 
 def write_openvino(

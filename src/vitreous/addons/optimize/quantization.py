@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from vitreous.addons.optimize.processor import processor_flags
+from vitreous.addons.optimize.processor import saturates_int8
 from vitreous.deployment.programs import PIXELS, in_one_line
 from vitreous.errors import InputError, Param, require_packages
 from vitreous.extensions import outputs_of_task
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto
 
 Node = TypeVar("Node")
-INT8_FLAGS = {"avx512_vnni", "avx_vnni", "amx_int8"}  # of /proc/cpuinfo
 
 
 def write_onnx_int8(
@@ -56,10 +55,7 @@ def quantized(graph: object, samples: Sequence[object], exact: Sequence[str]) ->
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
         import nncf
 
-        # Without these instructions, sums of two products of 8 bits are cut off at 16: weights get 7 bits.
-        flags = processor_flags()
-        cuts_off = "avx2" in flags and not INT8_FLAGS & flags
-        overflow = nncf.OverflowFix.ENABLE if cuts_off else None
+        overflow = nncf.OverflowFix.ENABLE if saturates_int8() else None  # weights of all layers get 7 bits
         nncf.set_log_level(logging.ERROR)
         logging.getLogger("nncf").setLevel(logging.ERROR)
         try:
