@@ -35,6 +35,7 @@ from vitreous.evaluation.scores import Interval
 from vitreous.inspection.page import Exhibit, write_page
 from vitreous.inspection.runs.evaluation_figures import (
     baselines_figure,
+    candidates_table,
     classes_table,
     confusion_figure,
     curve_chart,
@@ -449,6 +450,19 @@ def test_settings_of_baselines_are_in_the_language_of_the_page() -> None:
             baseline_settings("neighbors 5, on 4 of 50 images") == "이웃 5개, 이미지 4장으로 학습(전체 50장)"
         )
         assert baseline_settings("penalty 1e-05") == "규제 강도 1e-05"
+
+
+@pytest.mark.parametrize("language", ["en", "ko"])
+def test_the_table_of_candidates_says_how_networks_were_measured(language: str) -> None:
+    """It said that each was trained on the whole training set, also where folds alone decided."""
+    row = {"name": "x", "words": [], "init": [], "measure": "accuracy", "score": 0.5, "interval": (0.4, 0.6)}
+    with speaking(language):
+        crossed, estimated, validation = (
+            candidates_table([row | {"count": 9, "measured_on": measured}]).caption
+            for measured in ("cross-fitted", "difference", "validation")
+        )
+    assert "100" in crossed
+    assert len({crossed, estimated, validation}) == 3
 
 
 def test_every_task_has_its_baseline_and_its_gap() -> None:

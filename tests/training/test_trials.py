@@ -577,7 +577,9 @@ def test_no_network_is_trained_that_could_not_answer(
     assert sentence in plan.reasons[-1]
     assert not any("what is best at the end" in each for each in plan.reasons)
     assert any("becomes the model" in each for each in plan.reasons[:-1])
-    assert (plan.config.training.steps == 0) == sentence.startswith("nothing")
+    nothing = sentence.startswith("nothing")
+    assert (plan.config.training.steps == 0) == nothing
+    assert any(each.startswith("recipe:") for each in plan.reasons) != nothing
 
 
 def test_a_run_is_named_by_the_path_that_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -152,8 +152,11 @@ def plan_by_trials(
     base = {**training.settings, "init": training.init}
     found = plan.task.plan(plan.data, settings, init=training.init, base=base)
     config = with_training(found.config, length=training.length) if training.length else found.config
+    # The recipe of a network is left out where none is trained.
+    reasons = notes if config.training.steps == 0 else (*found.reasons, *notes)
     return replace(
-        found.with_reasons(*notes),
+        found,
+        reasons=reasons,
         config=config,
         run=RunDirectory(path, config) if path else None,
         compared=CandidateComparison(training, trials.table if trials else None, trials),

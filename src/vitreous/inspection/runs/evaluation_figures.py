@@ -224,7 +224,11 @@ def candidates_table(candidates: Sequence[Mapping[str, Any]]) -> Exhibit:
         text = number_text if row["measure"] == "r2" else percent
         interval = " … ".join(map(text, row["interval"]))
         rows.append((candidate_title(row), text(row["score"]), interval, row["count"]))
-    return exhibit("candidates", HTML.table(header, rows, [each["score"] for each in candidates]))
+    measured = {row["measured_on"] for row in candidates}
+    table = HTML.table(header, rows, [each["score"] for each in candidates])
+    return exhibit(
+        "candidates", table, estimated="difference" in measured, crossed=measured == {"cross-fitted"}
+    )
 
 
 def number_text(value: float) -> str:
