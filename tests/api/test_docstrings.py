@@ -16,13 +16,13 @@ from docstring_examples import ELSEWHERE, SLOW, has_example, what_differs, write
 
 # What a parameter of this name means wherever it has no meaning of its own.
 SHARED = {
-    "image_size": "pixels of the images that the model takes: 384, or (height, width); by default its own.",
-    "batch_size": "images in one batch; by default 16 on a CPU, 64 on a GPU.",
-    "workers": "threads that decode images; by default one for each core.",
+    "image_size": "input size of the model in pixels: 384, or (height, width); by default its own.",
+    "batch_size": "number of images in a batch; by default 16 on a CPU, 64 on a GPU.",
+    "workers": "number of threads that decode images; by default one per core.",
     "device": "auto, cpu, cuda, cuda:N or mps; auto is a GPU if there is one.",
     "precision": "fp32; bf16; auto: bf16 if it is faster and gives the same answers.",
     "progress": "show a progress bar on stderr.",
-    "language": "language of the page: en or ko; by default the locale's.",
+    "language": "language of the page: en or ko; by default that of the locale.",
 }
 OWN = {  # calls in which it has: what is trained, exported or changed, and what is not an image
     "image_size": {

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Threshold = int | float | str | Mapping[str, float]
 
 # What means the same in several commands.
-BatchSize = Annotated[int | None, Option("images in one batch; by default 16 on a CPU, 64 on a GPU")]
+BatchSize = Annotated[int | None, Option("number of images in a batch; by default 16 on a CPU, 64 on a GPU")]
 DataSettings = Annotated[
     "Settings | None",
     Option('settings of the data: {"data.form.label_column": "diagnosis"}', in_shell=ANY_SETTING),
@@ -34,7 +34,7 @@ DataSettings = Annotated[
 InputSize = Annotated[
     "ImageSize | None",
     Option(
-        "pixels of the images that the model takes: 384, or (height, width); by default its own",
+        "input size of the model in pixels: 384, or (height, width); by default its own",
         in_shell=SIZE,
         of="images",
     ),
@@ -43,15 +43,13 @@ ModelSettings = Annotated[
     "Settings | None",
     Option('fields of the model\'s configuration: {"model.heads": 12}', in_shell=ANY_SETTING, of="images"),
 ]
-PageLanguage = Annotated[str | None, Option("language of the page: en or ko; by default the locale's")]
-WordsLanguage = Annotated[
-    str | None, Option("language of the words: en or ko; by default that of the locale")
-]
+PageLanguage = Annotated[str | None, Option("language of the page: en or ko; by default that of the locale")]
+WordsLanguage = Annotated[str | None, Option("language of the text: en or ko; by default that of the locale")]
 Patches = Annotated[
     int | None,
     Option(
-        "process each image in its own aspect ratio, as at most this many patches (NaFlex); for ViTs with "
-        "learned positions. By default, every image is resized to the size of the model"
+        "process each image at its own aspect ratio, in at most this many patches (NaFlex); for ViTs with "
+        "learned positions. By default, every image is resized to the input size of the model"
     ),
 ]
 PRECISION = "fp32; bf16; auto: bf16 if it is faster and gives the same answers"
@@ -60,19 +58,19 @@ FullPrecision = Annotated[str, Option(PRECISION, default="fp32")]
 Progress = Annotated[bool, Option("show a progress bar on stderr", default=True, in_python=True)]
 OwnPreprocessing = Annotated[
     "Preprocessing | None",
-    Option("the preprocessing of images, for a module that does not state it", in_python=True),
+    Option("image preprocessing, for a module that does not specify its own", in_python=True),
 ]
 TestTimeAugmentation = Annotated[
     bool,
     Option(
-        "test-time augmentation: average the predictions for an image, its corners and, if the model was "
-        "trained with them, mirror images; five or ten times the work",
+        "test-time augmentation: average the predictions for an image, its corner crops and, if the model "
+        "was trained with them, mirror images; five or ten times slower",
         default=False,
         of="labels",
     ),
 ]
 Workers = Annotated[
-    int | None, Option("threads that decode images; by default one for each core", of="images")
+    int | None, Option("number of threads that decode images; by default one per core", of="images")
 ]
 
 
@@ -85,11 +83,11 @@ class PredictOptions(TypedDict, total=False):
         "Threshold | None",
         Option(
             "also return `labels`, all labels with at least this probability: several if an image can have "
-            'several, or none if the model is unsure. {"cat": 0.3}: for some labels, 0.5 for the others. '
-            '"best": for each label, the threshold with the largest F1 on the validation set',
+            'several, or none if the model is unsure. {"cat": 0.3} sets it for some labels, and 0.5 for the '
+            'others; "best" sets it for each label to the value with the largest F1 on the validation set',
             in_shell="report all labels with at least this probability, several or none: a number; "
-            "LABEL=NUMBER for some, 0.5 for the others; best: for each label of a multi-label model, the "
-            "threshold with the largest F1 on the validation set",
+            "LABEL=NUMBER for some labels, with 0.5 for the others; or best: for each label of a multi-label "
+            "model, the threshold with the largest F1 on the validation set",
             of="labels",
         ),
     ]
@@ -97,10 +95,10 @@ class PredictOptions(TypedDict, total=False):
     out: Annotated[
         str | Path | None,
         Option(
-            "where to write the answers: a new .csv, .jsonl or .parquet file, which gets a row for each "
-            "image as it is answered; or a folder, which gets a Parquet file for each part of the images, "
-            "and in which an interrupted job is continued. For a task that writes images: their folder, by "
-            "default a new one"
+            "where to write the predictions: a new .csv, .jsonl or .parquet file, to which each row is "
+            "written as soon as it is computed; or a folder, which gets a Parquet file for each chunk of "
+            "images, so that an interrupted job can be resumed. For a task that writes images: their "
+            "folder, by default a new one"
         ),
     ]
     image_size: InputSize
@@ -119,7 +117,7 @@ class EmbedOptions(TypedDict, total=False):
         str | Path | None,
         Option(
             "the file for the features, .npz or .parquet; or a folder, which gets a Parquet file for each "
-            "part of the images, and in which an interrupted job is continued"
+            "chunk of images, so that an interrupted job can be resumed"
         ),
     ]
     batch_size: BatchSize
@@ -138,7 +136,9 @@ class ProbeOptions(TypedDict, total=False):
         Sequence[int] | None,
         Option("numbers of training images per class; by default 1, 5, 10 and 25"),
     ]
-    draws: Annotated[int, Option("how often the shots are sampled, for a confidence interval", default=3)]
+    draws: Annotated[
+        int, Option("number of times the shots are sampled, for a confidence interval", default=3)
+    ]
     batch_size: BatchSize
     image_size: InputSize
     workers: Workers
@@ -160,8 +160,8 @@ class EvaluateOptions(TypedDict, total=False):
     real_labels: Annotated[
         str | Path | None,
         Option(
-            "a file such as real.json of ImageNet ReaL, for the accuracy when any of several labels is "
-            "right: for each validation image, in the order of their names, a list of class numbers; images "
+            "a file such as real.json of ImageNet ReaL, for an accuracy that accepts any of several correct "
+            "labels: for each validation image, in the order of their names, a list of class numbers; images "
             "with an empty list are left out"
         ),
     ]
@@ -193,13 +193,13 @@ class InspectOptions(TypedDict, total=False):
     ]
     compare: Annotated[
         "ModelLike | None",
-        Option("another model to show beside this one, with the similarity of their layers"),
+        Option("another model to show next to this one, with the similarity of their layers"),
     ]
     attributions: Annotated[
         int | None,
         Option(
-            "number of images for which every method computes attributions, with a sanity check on "
-            "randomized weights; by default as many as take about a minute"
+            "number of images to compute attributions for, with every method and with a sanity check on "
+            "randomized weights; by default, as many as take about a minute"
         ),
     ]
     preprocessing: OwnPreprocessing
@@ -214,7 +214,7 @@ class InspectOptions(TypedDict, total=False):
 
 class AttributeOptions(TypedDict, total=False):
     label: Annotated[str | None, Option("the class to explain; by default the predicted class of each image")]
-    steps: Annotated[int, Option("steps of integrated gradients", default=16)]
+    steps: Annotated[int, Option("number of steps of integrated gradients", default=16)]
     seed: Annotated[int, Option("random seed of the randomized weights", default=0)]
     preprocessing: OwnPreprocessing
     image_size: InputSize
@@ -229,11 +229,11 @@ class CompareOptions(TypedDict, total=False):
         object,
         Option(
             "a dataset to compare on, in any form that train takes; by default the held-out part of "
-            "each run's own data"
+            "each run's data"
         ),
     ]
     out: Annotated[str | Path | None, Option("the HTML file; by default a new one in comparisons/")]
-    batch_size: Annotated[int, Option("examples in a batch", default=64)]
+    batch_size: Annotated[int, Option("number of examples in a batch", default=64)]
     workers: Workers
     device: Device
     precision: FullPrecision
@@ -257,12 +257,15 @@ class CalibrateOptions(TypedDict, total=False):
 class ExportOptions(TypedDict, total=False):
     format: Annotated[
         str | None,
-        Option("onnx, torch, safetensors, or the format of an add-on, if the file's extension does not tell"),
+        Option(
+            "onnx, torch, safetensors, or an add-on's format, if the file extension does not determine it"
+        ),
     ]
     precision: Annotated[
         str,
         Option(
-            "fp32, or another precision of the format: a wrong one is answered with the list", default="fp32"
+            "fp32, or another precision that the format supports (the error message lists them)",
+            default="fp32",
         ),
     ]
     data: Annotated[
@@ -272,7 +275,7 @@ class ExportOptions(TypedDict, total=False):
     with_preprocessing: Annotated[
         bool,
         Option(
-            "include the preprocessing: the program takes pixels, uint8 (B, H, W, C) of any size, and gives "
+            "include the preprocessing: the program takes uint8 pixels (B, H, W, C) of any size and returns "
             "probabilities",
             default=False,
         ),
@@ -292,7 +295,7 @@ class ExportOptions(TypedDict, total=False):
 
 class DescribeOptions(TypedDict, total=False):
     image_size: InputSize
-    batch_size: Annotated[int, Option("images in the batch whose memory is computed", default=1)]
+    batch_size: Annotated[int, Option("batch size for which the memory is computed", default=1)]
     settings: ModelSettings
     config: ConfigFile
     language: WordsLanguage
@@ -319,7 +322,7 @@ class ConvertOptions(TypedDict, total=False):
     like: Annotated[
         str | None,
         Option(
-            "a published model that describes a source with only weights: timm:NAME, hf:org/name or a folder"
+            "a published model that describes a source of bare weights: timm:NAME, hf:org/name or a folder"
         ),
     ]
     drop: Annotated[
@@ -344,7 +347,7 @@ class CheckOptions(TypedDict, total=False):
     workers: Workers
     quarantine: Annotated[
         str | Path | None,
-        Option("a folder into which unreadable files of a folder of images are moved"),
+        Option("a folder to which the unreadable files of an image folder are moved"),
     ]
     report: Annotated[
         str | Path | None,
@@ -358,12 +361,14 @@ class CheckOptions(TypedDict, total=False):
 
 
 class PackOptions(TypedDict, total=False):
-    size: Annotated[int, Option("pixels of the shorter side; smaller images keep theirs", default=256)]
+    size: Annotated[
+        int, Option("length of the shorter side in pixels; smaller images are not enlarged", default=256)
+    ]
     quality: Annotated[int | None, Option("JPEG quality, 1 to 95; by default 90")]
     raw: Annotated[
         bool,
         Option(
-            "store pixels instead of JPEGs: nothing to decode, and nearly ten times as large", default=False
+            "store raw pixels instead of JPEGs: no decoding, but nearly ten times as large", default=False
         ),
     ]
     per_shard: Annotated[int, Option("number of images in each shard", default=5000)]

@@ -63,9 +63,9 @@ class Predictor:
             which travels as a whole.
         output: "labels": the columns label, probability and probabilities (of every class, in the order of
             `labels`) of a classifier, or what another task answers; "features": what the head sees.
-        batch_size: images in one batch; by default 16 on a CPU, 64 on a GPU.
-        image_size: pixels of the images that the model takes: 384, or (height, width); by default its own.
-        workers: threads that decode images; by default one for each core.
+        batch_size: number of images in a batch; by default 16 on a CPU, 64 on a GPU.
+        image_size: input size of the model in pixels: 384, or (height, width); by default its own.
+        workers: number of threads that decode images; by default one per core.
         device: auto, cpu, cuda, cuda:N or mps; auto is a GPU if there is one.
         precision: fp32; bf16; auto: bf16 if it is faster and gives the same answers.
         settings, config: fields of the model's configuration, {"model.heads": 12}; and a TOML file of them.

@@ -112,7 +112,7 @@ class FetchedForm(Config):
     """Tar shards that are fetched."""
 
     kind: Literal["fetched"] = setting("fetched", "tar files at s3://, https:// ...")
-    cache_gb: float = setting(100.0, "gigabytes of fetched shards that are cached on this machine", gt=0)
+    cache_gb: float = setting(100.0, "gigabytes of downloaded shards to cache on this machine", gt=0)
 
 
 class PlainForm(Config):
@@ -158,7 +158,7 @@ class DataConfig(Config):
     """How a source is split, and how its images are loaded."""
 
     split: Split | None = setting(
-        None, "how images are held out, and which are left out; None: by a hash of each image's name"
+        None, "how images are held out, and which are excluded; None: by a hash of each image's name"
     )
     recorded: RecordedSplit | None = setting(None, "a split recorded by a run; None: a new split is made")
     test_fraction: Probability = setting(
@@ -296,7 +296,9 @@ class AffineConfig(Config):
         0.0, "range of the random shear: ± this number of degrees"
     )
     elastic: Fraction = setting(
-        0.0, "smooth bending: standard deviation of the shifts of 4 x 4 points, as a share of each side"
+        0.0,
+        "elastic deformation: standard deviation of the shifts of 4 x 4 control points, as a share of each "
+        "side",
     )
     fill: Literal["border", "mean", "darkest"] = setting(
         "border",

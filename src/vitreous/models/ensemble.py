@@ -34,7 +34,7 @@ Values = Float[Tensor, "B D"]  # that describe images
 
 
 class DescribedConfig(Config):
-    """An image as classical methods compare it."""
+    """Image features for classical methods."""
 
     kind: Literal["gradients", "pixels", "thumbnail"] = setting(
         "gradients", "histograms of oriented gradients and of color; pixels; or means of 4 x 4 pixels"
@@ -42,44 +42,49 @@ class DescribedConfig(Config):
 
 
 class NetworkConfig(Config):
-    """What a network without its head gives of an image."""
+    """The features of a network without its head."""
 
     kind: Literal["network"] = setting("network", "features of a network")
-    network: SerializeAsAny[ViTConfig | BiTConfig] = setting(ViTConfig(num_classes=None), "which one")
-    mean: tuple[float, ...] = setting(HALF, "of its normalization")
-    std: tuple[float, ...] = setting(HALF, "of its normalization")
+    network: SerializeAsAny[ViTConfig | BiTConfig] = setting(
+        ViTConfig(num_classes=None), "configuration of the network"
+    )
+    mean: tuple[float, ...] = setting(HALF, "mean that is subtracted from each channel")
+    std: tuple[float, ...] = setting(HALF, "standard deviation by which each channel is divided")
 
 
 class LinearConfig(Config):
     """Products with weights, and a bias."""
 
-    kind: Literal["linear"] = setting("linear", "a weight for each number, for each output")
+    kind: Literal["linear"] = setting("linear", "a linear map from the features to the outputs")
 
 
 class KernelConfig(Config):
     """A support vector machine with a Gaussian kernel; each class against each other one."""
 
     kind: Literal["kernel"] = setting("kernel", "a support vector machine with a Gaussian kernel")
-    gamma: float = setting(1.0, "of exp(-gamma * squared distance)", gt=0)
-    vectors: tuple[int, ...] = setting((), "support vectors of each class; 0: the class was not seen")
+    gamma: float = setting(1.0, "coefficient of the kernel, exp(-gamma * squared distance)", gt=0)
+    vectors: tuple[int, ...] = setting(
+        (), "number of support vectors of each class; 0: the class was not seen in training"
+    )
 
 
 class NeighborsConfig(Config):
     """The mean of the labels of the nearest training images."""
 
-    kind: Literal["neighbors"] = setting("neighbors", "the nearest training images")
-    neighbors: Positive = setting(1, "how many of them")
-    examples: Positive = setting(1, "training images that are compared with")
+    kind: Literal["neighbors"] = setting("neighbors", "the mean label of the nearest training images")
+    neighbors: Positive = setting(1, "number of nearest training images")
+    examples: Positive = setting(1, "number of training images to compare with")
 
 
 class MemberConfig(Config):
-    """One that answers: what it sees of an image, and what it makes of that."""
+    """A model in an ensemble: the features that it uses, and the head that it applies to them."""
 
     features: Annotated[DescribedConfig | NetworkConfig, Field(discriminator="kind")] = setting(
         DescribedConfig(), "gradients, pixels or network"
     )
     columns: tuple[int, int] | None = setting(
-        None, "the first and the end of the numbers that the head sees; None: all of them"
+        None,
+        "range of the features that the head sees: the first, and the end (exclusive); None: all of them",
     )
     head: Annotated[LinearConfig | KernelConfig | NeighborsConfig, Field(discriminator="kind")] = setting(
         LinearConfig(), "linear, kernel or neighbors"
@@ -87,12 +92,14 @@ class MemberConfig(Config):
 
 
 class EnsembleConfig(Config):
-    """Members that answer together: the mean of their probabilities, or of their numbers."""
+    """Members whose predictions are averaged: their probabilities, or their numbers."""
 
-    image_size: Sides = setting((64, 64), "(H, W) in pixels, of which each member makes its own size")
+    image_size: Sides = setting((64, 64), "image size (H, W) in pixels, which each member resizes to its own")
     channels: Positive = setting(3, "number of channels of the image")
-    num_classes: Positive = setting(1, "outputs")
-    members: tuple[MemberConfig, ...] = setting((MemberConfig(),), "who answers", min_length=1)
+    num_classes: Positive = setting(1, "number of outputs")
+    members: tuple[MemberConfig, ...] = setting(
+        (MemberConfig(),), "models whose predictions are averaged", min_length=1
+    )
 
     @model_validator(mode="after")
     def _whole(self) -> EnsembleConfig:

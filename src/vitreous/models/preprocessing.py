@@ -286,8 +286,8 @@ class NativePreprocessing(Preprocessing):
     """Resize each image to whole patches, as many as `patches` allows, in its own aspect ratio but for the
     rounding up to whole patches; scale, normalize (NaFlex of SigLIP 2, arXiv 2502.14786, section 2.4.2)."""
 
-    patch_size: Sides = setting((16, 16), "rows and columns of pixels")
-    patches: Positive = setting(256, "the most of an image")
+    patch_size: Sides = setting((16, 16), "height and width of a patch in pixels")
+    patches: Positive = setting(256, "maximum number of patches of an image")
 
     def size_of(self, size: tuple[int, int]) -> tuple[int, int]:
         """Return the (H, W) to which an image of `size` is resized."""

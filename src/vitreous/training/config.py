@@ -42,7 +42,7 @@ class OptimizerConfig(Config):
     )
     decayed: Literal["kernels", "tokens"] = setting(
         "kernels",
-        "what has weight decay; kernels: the weights of linear layers and convolutions; tokens: also "
+        "which weights decay; kernels: the weights of linear layers and convolutions; tokens: also "
         "class and mask tokens, and learned position embeddings (DINO, MAE)",
     )
     layer_decay: float | None = setting(
@@ -52,7 +52,7 @@ class OptimizerConfig(Config):
         1.0, "largest norm of the whole gradient, or of each weight's gradient separately"
     )
     sam_radius: float | None = setting(
-        None, "rho of sharpness-aware minimization (2010.01412); None: it is not used", gt=0
+        None, "rho of sharpness-aware minimization (SAM, 2010.01412); None: no SAM", gt=0
     )
 
 

@@ -94,8 +94,8 @@ class Option(NamedTuple):
 Device = Annotated[
     str, Option("auto, cpu, cuda, cuda:N or mps; auto is a GPU if there is one", default="auto")
 ]
-ANY_SETTING = "any field of the configuration, as often as needed: --set model.depth=6"
-SIZE = "pixels of the images that the model takes: 384, or 384x512 (height x width)"
+ANY_SETTING = "any setting of the configuration; can be repeated: --set model.depth=6"
+SIZE = "input size of the model in pixels: 384, or 384x512 (height x width)"
 ConfigFile = Annotated[str | Path | None, Option("a TOML file of such settings", of="images")]
 
 
@@ -124,7 +124,7 @@ class RunOptions(TypedDict, total=False):
     ]
     settings: Annotated[
         "Settings | None",
-        Option('any leaf of the configuration: {"training.peak_lr": 1e-3}', in_shell=ANY_SETTING),
+        Option('any setting of the configuration: {"training.peak_lr": 1e-3}', in_shell=ANY_SETTING),
     ]
     config: ConfigFile
     callbacks: Annotated[
@@ -168,7 +168,7 @@ class ImageOptions(TypedDict, total=False):
     image_size: Annotated[
         "ImageSize | None",
         Option(
-            "pixels of the images that the model takes: 384, or (height, width); by default its own",
+            "input size of the model in pixels: 384, or (height, width); by default its own",
             sets="model.image_size",
             in_shell=SIZE,
         ),
@@ -179,7 +179,7 @@ class ImageOptions(TypedDict, total=False):
     ]
     workers: Annotated[
         int | None,
-        Option("threads that decode images; by default one for each core", sets="data.reading.workers"),
+        Option("number of threads that decode images; by default one per core", sets="data.reading.workers"),
     ]
     strict: Annotated[
         bool | None,
@@ -200,7 +200,7 @@ class ImageOptions(TypedDict, total=False):
     split_by_time: Annotated[
         bool | None,
         Option(
-            "hold out the newest images by camera time; the setting data.split.time names another source "
+            "hold out the newest images by camera time; the setting data.split.time selects another source "
             "of the time",
             sets="data.split.kind",
             on="time",

@@ -11,15 +11,13 @@ class LearnOptions(TypedDict, total=False):
     out: Annotated[
         str | Path | None,
         Option(
-            "the HTML file; by default learn.html: in the directory of the run, in this folder without a "
-            "MODEL, and in a new folder in inspection/ for any other model"
+            "the HTML file; by default learn.html in the run directory, in the current folder without a "
+            "MODEL, or in a new folder in inspection/ for any other model"
         ),
     ]
     language: Annotated[
         str | None,
-        Option(
-            "language in which the page opens, en or ko, of which it has both; by default that of the browser"
-        ),
+        Option("language in which the page opens: en or ko; by default that of the browser"),
     ]
     image_size: InputSize
     settings: ModelSettings

@@ -42,7 +42,9 @@ class ContrastiveConfig(Config):
 
     temperature: float = setting(0.1, "temperature of the softmax over all other views", gt=0)
     head_hidden: Positive = setting(2048, "number of hidden units of the projection head")
-    head_outputs: Positive = setting(128, "number of outputs of the projection head, which are compared")
+    head_outputs: Positive = setting(
+        128, "number of outputs of the projection head, by which views are compared"
+    )
     views: PairConfig = PairConfig(
         large_scale=(0.6, 1.0), saturation=0.4, hue=0.5, gray=0.3, blur=0.1, solarize=0.0, invert=0.2
     )

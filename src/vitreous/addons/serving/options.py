@@ -20,7 +20,7 @@ class ServeOptions(TypedDict, total=False):
     max_batch: Annotated[int, Option("maximum number of images in a batch", default=32)]
     max_wait: Annotated[
         int | float,
-        Option("milliseconds that an image waits for others, to share a batch", default=5.0),
+        Option("milliseconds that an image waits for others to join its batch", default=5.0),
     ]
     queue: Annotated[
         int,

@@ -10,24 +10,24 @@ class StudyOptions(TypedDict, total=False):
     quick: Annotated[
         bool,
         Option(
-            "a tenth of the steps and two seeds, to see how it works; its results are not of the ledger",
+            "a tenth of the steps and two seeds, as a quick look; the results do not count for the ledger",
             default=False,
         ),
     ]
-    seeds: Annotated[int | None, Option("how often each variant is trained; by default 5 times")]
+    seeds: Annotated[int | None, Option("number of times each variant is trained; by default 5")]
     out: Annotated[
         str | Path | None,
         Option(
-            "the folder for the table and the plot, by default studies/NAME, and studies-quick/NAME if "
-            "quick; with all and ledger the folder of these folders"
+            "the folder for the table and the plot, by default studies/NAME, or studies-quick/NAME if "
+            "quick; for all and ledger, the folder that contains these folders"
         ),
     ]
     device: Device
     settings: Annotated[
         "Settings | None",
         Option(
-            "what all variants have in common: steps, batch_size, rate, weight_decay, model.width ...; with "
-            "DATA also image_size"
+            "settings that all variants share: steps, batch_size, rate, weight_decay, model.width ...; with "
+            "DATA, also image_size"
         ),
     ]
     config: ConfigFile

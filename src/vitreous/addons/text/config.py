@@ -51,7 +51,7 @@ class DecoderConfig(Config):
     pad: int = setting(0, "the token that fills up shorter sequences in a batch", ge=0)
     start: int = setting(1, "the token with which the decoder begins", ge=0)
     end: int = setting(2, "the token that ends a sequence", ge=0)
-    never: tuple[int, ...] = setting((), "tokens that decoding must not write")
+    never: tuple[int, ...] = setting((), "tokens that decoding must not generate")
     end_at_limit: bool = setting(False, "whether decoding writes `end` when the maximum length is reached")
 
     @model_validator(mode="after")

@@ -5,9 +5,12 @@ from typing import Annotated, TypedDict
 from vitreous.api.options import FullPrecision
 from vitreous.training.options import Device, Option, RunOptions
 
-Beams = Annotated[int, Option("translations that the search follows; 1 is greedy", default=4)]
+Beams = Annotated[int, Option("number of beams of the search; 1 is greedy", default=4)]
 LengthPenalty = Annotated[
-    float, Option("higher favors longer translations (arXiv 1609.08144, section 7)", default=0.6)
+    float,
+    Option(
+        "length penalty: higher values favor longer translations (arXiv 1609.08144, section 7)", default=0.6
+    ),
 ]
 
 
@@ -16,7 +19,7 @@ class TranslateOptions(TypedDict, total=False):
 
     beams: Beams
     length_penalty: LengthPenalty
-    batch_size: Annotated[int, Option("texts that are translated together", default=128)]
+    batch_size: Annotated[int, Option("number of texts in a batch", default=128)]
     device: Device
     precision: FullPrecision
 
@@ -28,7 +31,7 @@ class OwnTranslatorOptions(TypedDict, total=False):
     batch_size: Annotated[
         int | None,
         Option(
-            "pairs of texts in each step; or texts that are translated together, by default 128",
+            "number of text pairs in each step; or of texts in a batch to translate, by default 128",
             sets="training.batch_size",
         ),
     ]

@@ -50,7 +50,7 @@ class TokenizerConfig(Config):
 class AveragingConfig(Config):
     """The mean of the last checkpoints is the result (section 6.1)."""
 
-    checkpoints: Positive = setting(5, "number of last checkpoints that are averaged")
+    checkpoints: Positive = setting(5, "number of final checkpoints that are averaged")
     every: Positive = setting(100, "number of steps between two averaged checkpoints")
 
 
