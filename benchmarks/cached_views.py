@@ -37,7 +37,7 @@ from vitreous.data.config import AugmentationConfig, DataConfig
 from vitreous.data.held_out import folds_of
 from vitreous.data.image_samples import evaluation_loader, image_loader
 from vitreous.data.sources import open_data
-from vitreous.evaluation.classical import Problem, Seen, linear
+from vitreous.evaluation.classical import ImageFeatures, Problem, linear
 from vitreous.layers.efficientnet import halved
 
 SIDE, VIEWS, BATCH = 128, 8, 64
@@ -151,7 +151,7 @@ def compared(data: Path, seeds: list[int]) -> dict[str, Any]:
         hits = dict.fromkeys(right, 0)
         for known, others in folds_of(truth.numpy()[order], groups[order]):
             rows, asked = torch.from_numpy(order[known]), torch.from_numpy(order[others])
-            fitted = linear("linear", "photos", Seen(values[rows]), truth[rows], problem)
+            fitted = linear("linear", "photos", ImageFeatures(values[rows]), truth[rows], problem)
             part, wanted = {name: each[asked] for name, each in plain.items()}, truth[asked]
             hits["most frequent class"] += int((truth[rows].mode().values == wanted).sum())
             hits["linear head"] += int((fitted.ask(values[asked]).argmax(dim=1) == wanted).sum())

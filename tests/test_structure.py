@@ -4,6 +4,7 @@ import ast
 import json
 import subprocess
 import sys
+from collections import defaultdict
 from functools import cache
 from graphlib import TopologicalSorter
 from importlib import import_module
@@ -67,6 +68,31 @@ def exists(name: str) -> bool:
         return hasattr(import_module(module), attribute) or bool(find_spec(f"{module}.{attribute}"))
     except ModuleNotFoundError:
         return False
+
+
+def test_each_class_and_type_alias_is_defined_once() -> None:
+    """A name in capitals and small letters stands for one idea in the whole package; type variables apart."""
+    defined = defaultdict(list)
+    for path in sorted((ROOT / "src").rglob("*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            for name in names_of_types(node):
+                defined[name].append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    assert {name: places for name, places in defined.items() if len(places) > 1} == {}
+
+
+def names_of_types(node: ast.stmt) -> list[str]:
+    """Return the class or the type aliases that a statement of a module defines."""
+    if isinstance(node, ast.ClassDef):
+        return [node.name]
+    if isinstance(node, ast.If | ast.Try):
+        return [name for each in (*node.body, *node.orelse) for name in names_of_types(each)]
+    if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
+        return []
+    if isinstance(node.value, ast.Call) and ast.unparse(node.value.func) in ("TypeVar", "ParamSpec"):
+        return []
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    names = [each.id for each in targets if isinstance(each, ast.Name)]
+    return [name for name in names if name.lstrip("_")[:1].isupper() and not name.isupper()]
 
 
 def test_importing_the_package_imports_nothing_heavy() -> None:

@@ -328,13 +328,13 @@ def openapi() -> dict[str, Any]:
     import torch
 
     from vitreous.addons.serving.app import Loaded, Server, build_app
-    from vitreous.addons.serving.limits import Limits
+    from vitreous.addons.serving.limits import ServerLimits
     from vitreous.addons.serving.models import Classifier
 
     model = vitreous.create("ViT-Ti/16", num_classes=2, image_size=32)
     served = Classifier(model, torch.device("cpu"), precision="fp32", most_pixels=1)
     with ThreadPoolExecutor(1) as thread:
-        server = Server(Loaded(served, {"name": "MODEL"}, ""), Limits(), thread, thread)
+        server = Server(Loaded(served, {"name": "MODEL"}, ""), ServerLimits(), thread, thread)
         return build_app(server, hosts=None, token=None).openapi()
 
 

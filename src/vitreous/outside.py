@@ -129,7 +129,7 @@ class Url:
     address: str
 
 
-Place = Local | Hub | Web | Bundled | Url
+Location = Local | Hub | Web | Bundled | Url
 HUB = "hf:"
 BUNDLED = "vitreous:"
 # A path drops the second slash of an address; one letter is a drive of Windows.
@@ -148,7 +148,7 @@ def is_url(text: str | Path) -> bool:
     return scheme_of(text) not in ("", "hf")
 
 
-def parse_place(text: str | Path) -> Place:
+def parse_place(text: str | Path) -> Location:
     """Return what a name of a checkpoint means. Raises InputError: it is empty, or not a name of the hub."""
     written = str(text)
     if written.startswith(HUB):

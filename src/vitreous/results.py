@@ -21,10 +21,10 @@ FIRST_ROWS = 5  # of what is printed of a result
 COLUMNS, LONGEST = 8, 30  # of a printed table; characters of a cell
 
 
-Row = Mapping[str, object]  # of a table: its columns and their values
+ResultRow = Mapping[str, object]  # of a table: its columns and their values
 
 
-class Table(list[Row]):
+class Table(list[ResultRow]):
     """Rows, which print as a table."""
 
     def __str__(self) -> str:
@@ -90,7 +90,7 @@ class Result:
         fields = asdict(self)  # type: ignore[call-overload]
         return {name: str(value) if isinstance(value, Path) else value for name, value in fields.items()}
 
-    def table(self) -> Sequence[Row]:
+    def table(self) -> Sequence[ResultRow]:
         """Return the rows of the result: for each the columns and their values."""
         return Table([scalars(self.to_json())])
 
@@ -131,7 +131,7 @@ def scalars(values: Mapping[str, object]) -> dict[str, str | int | float]:
     return {name: value for name, value in values.items() if isinstance(value, str | int | float)}
 
 
-def table_html(rows: Sequence[Row]) -> str:
+def table_html(rows: Sequence[ResultRow]) -> str:
     """Return rows of equal columns as an HTML table."""
     if not rows:
         return ""

@@ -14,8 +14,8 @@ from vitreous.data.dataset import ArrayImages, DataSummary, Splits
 from vitreous.data.held_out import folds_of
 from vitreous.data.sources import open_data
 from vitreous.evaluation.classical import (
+    ImageFeatures,
     Problem,
-    Seen,
     fit_classical,
     linear,
     nearest_neighbors,
@@ -124,7 +124,11 @@ def test_a_machine_answers_as_scikit_learn_s(seen: tuple[int, ...]) -> None:
     targets = np.array(seen)[rng.integers(len(seen), size=150)]
     values = (rng.normal(size=(150, 7)) + 0.5 * targets[:, None]).astype(np.float32)
     fitted: Any = support_vectors(
-        "", "", Seen(torch.from_numpy(values)), torch.from_numpy(targets), Problem("classification", 4)
+        "",
+        "",
+        ImageFeatures(torch.from_numpy(values)),
+        torch.from_numpy(targets),
+        Problem("classification", 4),
     )
     cost, gamma = fitted.method.setting.cost, fitted.method.setting.gamma
     machine = fitted.head
@@ -144,10 +148,10 @@ def test_ridge_finds_what_is_linear_and_neighbors_what_is_near() -> None:
     values = torch.rand(120, 60, generator=rng)
     truth = 3 * values[:, :5].sum(dim=1) + 7
     problem = Problem("regression", 1)
-    ridge = linear("", "", Seen(values), truth, problem)
+    ridge = linear("", "", ImageFeatures(values), truth, problem)
     assert problem.measures.of(ridge.answers, truth) > 0.5
     assert problem.measures.of(ridge.ask(values), truth) > 0.99
-    near = nearest_neighbors("", "", Seen(values), truth, problem)
+    near = nearest_neighbors("", "", ImageFeatures(values), truth, problem)
     assert problem.measures.of(near.ask(values), truth) > problem.measures.of(near.answers, truth)
 
 
@@ -157,7 +161,7 @@ def test_a_number_that_hardly_varies_is_not_enlarged() -> None:
     truth = torch.arange(60) % 2
     values = torch.rand(60, 500, generator=rng) + 0.5 * truth[:, None]
     values[:, 0] = 1e-5 * torch.rand(60, generator=rng)
-    head: Any = linear("", "", Seen(values), truth, Problem("classification", 2)).head
+    head: Any = linear("", "", ImageFeatures(values), truth, Problem("classification", 2)).head
     other = values.clone()
     other[:, 0] += 0.01
     assert float(head.weight[:, 0].abs().max()) < 5 * float(head.weight.abs().mean())
@@ -169,7 +173,7 @@ def test_labels_are_ranked_by_a_linear_map() -> None:
     values = torch.rand(150, 20, generator=rng)
     truth = (values[:, :3] > 0.6).float()
     problem = Problem("multilabel", 3)
-    fitted = linear("", "", Seen(values), truth, problem)
+    fitted = linear("", "", ImageFeatures(values), truth, problem)
     assert problem.measures.of(fitted.answers, truth) > 0.9
     frequencies = without_images(truth, problem, len(truth))[1]
     assert problem.measures.loss(fitted.answers, truth) < problem.measures.loss(frequencies, truth)
@@ -187,7 +191,7 @@ def test_a_task_of_a_program_is_answered_by_what_its_outputs_are(
     truth = {"softmax": truth, "sigmoid": (truth > 0.6).float(), "number": values[:, 0]}[outputs]
     problems = [Problem(task, 1 if outputs == "number" else 3) for task in ("mine", known)]
     for fit in (linear, nearest_neighbors):
-        mine, theirs = (fit("", "", Seen(values), truth, problem).answers for problem in problems)
+        mine, theirs = (fit("", "", ImageFeatures(values), truth, problem).answers for problem in problems)
         torch.testing.assert_close(mine, theirs)
     mine, theirs = (without_images(truth, problem, 4)[1] for problem in problems)
     torch.testing.assert_close(mine, theirs)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import EVERY, ArrayImages, LabelTargets, Rows
+from vitreous.data.dataset import EVERY, ArrayImages, LabelTargets, RowSelection
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
 from vitreous.evaluation.features import Features, cached_features, content_key, extract
@@ -77,7 +77,7 @@ def test_images_are_compared_in_full_precision_whatever_that_of_the_features(
     images: ArrayImages, make_model: Callable[..., ViT]
 ) -> None:
     class Watched(ArrayImages):
-        def together(self, rows: Rows = EVERY) -> NDArray[np.int64]:
+        def together(self, rows: RowSelection = EVERY) -> NDArray[np.int64]:
             assert not torch.is_autocast_enabled("cpu")
             return super().together(rows)
 

@@ -34,7 +34,7 @@ from vitreous.inspection.measures import (
     to_grid,
 )
 from vitreous.inspection.relevance import relevances
-from vitreous.inspection.survey import Prepared, layer_features, survey
+from vitreous.inspection.survey import PreparedImages, layer_features, survey
 from vitreous.models.names import config_of
 
 from .conftest import images_for, noisy
@@ -102,7 +102,7 @@ def test_batches_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.testing.assert_close(one_by_one.features, together.features)
     torch.testing.assert_close(layer_features(model, images), together.features)
     photos = [Image.new("RGB", (20, 30), (40 * number, 0, 90)) for number in range(5)]
-    prepared = Prepared(model.preprocessing, photos)
+    prepared = PreparedImages(model.preprocessing, photos)
     whole = model.preprocessing(photos)
     assert len(prepared) == 5
     assert torch.equal(prepared[1:4], whole[1:4])

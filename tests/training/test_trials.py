@@ -24,10 +24,10 @@ from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.sources import open_data
 from vitreous.evaluation.classical import (
+    ImageFeatures,
     Method,
     NeighborsSetting,
     Problem,
-    Seen,
     linear,
     mirroring_of,
     try_mirroring,
@@ -184,7 +184,7 @@ def test_a_head_fitted_on_frozen_features_is_the_regression_itself() -> None:
 def fitted(values: np.ndarray, targets: np.ndarray, classes: int) -> tuple[np.ndarray, np.ndarray]:
     """The weight and the bias of a linear head."""
     problem = Problem("classification", classes)
-    seen = Seen(torch.from_numpy(values.astype(np.float32)))
+    seen = ImageFeatures(torch.from_numpy(values.astype(np.float32)))
     head: Any = linear("", "", seen, torch.from_numpy(targets), problem).head
     return head.weight.numpy(), head.bias.numpy()
 

@@ -15,7 +15,7 @@ from vitreous.api.model_use import ModelUse
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.image_list import ImageRows
 from vitreous.data.image_samples import image_rows
-from vitreous.deployment.answers import Columns, columns_of
+from vitreous.deployment.answers import AnswerColumns, columns_of
 from vitreous.deployment.classifier import ClassPredictor
 from vitreous.errors import InputError
 from vitreous.evaluation.features import model_digest
@@ -100,7 +100,7 @@ class ModelEngine:
         """Return the answer to each image of a batch."""
         raise NotImplementedError
 
-    def columns(self, names: list[str], images: Any) -> Columns:
+    def columns(self, names: list[str], images: Any) -> AnswerColumns:
         """Return the answers to the images of a batch as columns."""
         raise NotImplementedError
 
@@ -146,7 +146,7 @@ class AnswerEngine(ModelEngine):
         found: list[Answer] = self.compute(lambda *batch: [*self.answer(*batch)], names, images)
         return found
 
-    def columns(self, names: list[str], images: Any) -> Columns:
+    def columns(self, names: list[str], images: Any) -> AnswerColumns:
         """Return the probabilities of a classifier; of another model, or with options, what a file of answers
         has of each image."""
         if self.task.info.answer_folder:
@@ -156,7 +156,7 @@ class AnswerEngine(ModelEngine):
         if self.classifier is None:
             return columns_of(self.answers(names, images))
         classify = self.classifier.columns
-        columns: Columns = self.compute(lambda _, batch: classify(batch), names, images)
+        columns: AnswerColumns = self.compute(lambda _, batch: classify(batch), names, images)
         return columns
 
 
@@ -166,10 +166,10 @@ class FeatureEngine(ModelEngine):
     def open(self) -> None:
         self.answerer = self.model = resolve_model(self.use.model, **self.use.fields)
 
-    def columns(self, names: list[str], images: Any) -> Columns:
-        columns: Columns = self.compute(self.features, names, images)
+    def columns(self, names: list[str], images: Any) -> AnswerColumns:
+        columns: AnswerColumns = self.compute(self.features, names, images)
         return columns
 
-    def features(self, names: list[str], images: Any) -> Columns:
+    def features(self, names: list[str], images: Any) -> AnswerColumns:
         values = check_finite(self.working.features(images).flatten(1).float())
         return {"features": values.cpu().numpy()}

@@ -13,7 +13,7 @@ from vitreous.training.options import (
     ANY_SETTING,
     SIZE,
     ConfigFile,
-    Device,
+    DeviceOption,
     ImageSize,
     ModelLike,
     Option,
@@ -53,9 +53,9 @@ Patches = Annotated[
     ),
 ]
 PRECISION = "fp32; bf16; auto: bf16 if it is faster and gives the same answers"
-Precision = Annotated[str, Option(PRECISION, default="auto")]
+PrecisionOption = Annotated[str, Option(PRECISION, default="auto")]
 FullPrecision = Annotated[str, Option(PRECISION, default="fp32")]
-Progress = Annotated[bool, Option("show a progress bar on stderr", default=True, in_python=True)]
+ProgressOption = Annotated[bool, Option("show a progress bar on stderr", default=True, in_python=True)]
 OwnPreprocessing = Annotated[
     "Preprocessing | None",
     Option("image preprocessing, for a module that does not specify its own", in_python=True),
@@ -105,11 +105,11 @@ class PredictOptions(TypedDict, total=False):
     patches: Patches
     batch_size: BatchSize
     workers: Workers
-    device: Device
-    precision: Precision
+    device: DeviceOption
+    precision: PrecisionOption
     settings: ModelSettings
     config: ConfigFile
-    progress: Progress
+    progress: ProgressOption
 
 
 class EmbedOptions(TypedDict, total=False):
@@ -124,11 +124,11 @@ class EmbedOptions(TypedDict, total=False):
     image_size: InputSize
     patches: Patches
     workers: Workers
-    device: Device
-    precision: Precision
+    device: DeviceOption
+    precision: PrecisionOption
     settings: ModelSettings
     config: ConfigFile
-    progress: Progress
+    progress: ProgressOption
 
 
 class ProbeOptions(TypedDict, total=False):
@@ -143,8 +143,8 @@ class ProbeOptions(TypedDict, total=False):
     image_size: InputSize
     workers: Workers
     seed: Annotated[int, Option("random seed for sampling the shots", default=0)]
-    device: Device
-    precision: Precision
+    device: DeviceOption
+    precision: PrecisionOption
     settings: Annotated[
         "Settings | None",
         Option(
@@ -152,7 +152,7 @@ class ProbeOptions(TypedDict, total=False):
         ),
     ]
     config: ConfigFile
-    progress: Progress
+    progress: ProgressOption
 
 
 class EvaluateOptions(TypedDict, total=False):
@@ -168,8 +168,8 @@ class EvaluateOptions(TypedDict, total=False):
     image_size: InputSize
     batch_size: BatchSize
     workers: Workers
-    device: Device
-    precision: Precision
+    device: DeviceOption
+    precision: PrecisionOption
     settings: Annotated[
         "Settings | None",
         Option(
@@ -178,7 +178,7 @@ class EvaluateOptions(TypedDict, total=False):
         ),
     ]
     config: ConfigFile
-    progress: Progress
+    progress: ProgressOption
 
 
 class InspectOptions(TypedDict, total=False):
@@ -204,11 +204,11 @@ class InspectOptions(TypedDict, total=False):
     ]
     preprocessing: OwnPreprocessing
     image_size: InputSize
-    device: Device
+    device: DeviceOption
     precision: Annotated[str, Option("fp32 or bf16", default="fp32")]
     settings: ModelSettings
     config: ConfigFile
-    progress: Progress
+    progress: ProgressOption
     language: PageLanguage
 
 
@@ -218,10 +218,10 @@ class AttributeOptions(TypedDict, total=False):
     seed: Annotated[int, Option("random seed of the randomized weights", default=0)]
     preprocessing: OwnPreprocessing
     image_size: InputSize
-    device: Device
+    device: DeviceOption
     settings: ModelSettings
     config: ConfigFile
-    progress: Progress
+    progress: ProgressOption
 
 
 class CompareOptions(TypedDict, total=False):
@@ -235,9 +235,9 @@ class CompareOptions(TypedDict, total=False):
     out: Annotated[str | Path | None, Option("the HTML file; by default a new one in comparisons/")]
     batch_size: Annotated[int, Option("number of examples in a batch", default=64)]
     workers: Workers
-    device: Device
+    device: DeviceOption
     precision: FullPrecision
-    progress: Progress
+    progress: ProgressOption
     language: PageLanguage
 
 
@@ -248,10 +248,10 @@ class CalibrateOptions(TypedDict, total=False):
     ]
     batch_size: BatchSize
     workers: Workers
-    device: Device
+    device: DeviceOption
     settings: DataSettings
     config: ConfigFile
-    progress: Progress
+    progress: ProgressOption
 
 
 class ExportOptions(TypedDict, total=False):

@@ -23,7 +23,7 @@ from vitreous.api.arguments import (
 from vitreous.api.model_use import ModelUse
 from vitreous.api.options import PredictOptions
 from vitreous.data.image_list import ImageList, ImageRows, is_blank
-from vitreous.deployment.answers import WRONG, Columns, answered, filled
+from vitreous.deployment.answers import WRONG, AnswerColumns, answered, filled
 from vitreous.deployment.programs import is_program, substitute
 from vitreous.deployment.torchless import TorchlessClassifier, open_torchless
 from vitreous.errors import InputError, LazyModule, Param, nearest, utf8_name
@@ -187,13 +187,13 @@ class Predictor:
         for rows, found in self.batches(images, self.engine.answers):
             yield from answered(rows, found or ())
 
-    def columns(self, images: ImageDataset) -> Iterator[Columns]:
+    def columns(self, images: ImageDataset) -> Iterator[AnswerColumns]:
         """Yield the rows of images, a batch after the other, as columns: path, those of the output, and what
         is wrong with an image."""
         for rows, found in self.batches(images, self.engine.columns):
             yield filled(rows, found or {})
 
-    def __call__(self, batch: Mapping[str, Any]) -> Columns:
+    def __call__(self, batch: Mapping[str, Any]) -> AnswerColumns:
         """Return a row for each image: its path, its answer, and what is wrong with it: `damaged` says what
         is missing of it, `error` why it cannot be read; both are None of an image that is whole.
 
@@ -219,7 +219,7 @@ class Predictor:
         known = dict[str, None]()  # the columns, in their order
         for columns in sorted(found, key=len, reverse=True):
             known.update(dict.fromkeys(columns))
-        whole: Columns = {}
+        whole: AnswerColumns = {}
         for name in known:
             whole[name] = []
             for columns in found:
@@ -228,7 +228,7 @@ class Predictor:
             whole["path"] = [utf8_name(path) for path in batch["path"]]
         return whole
 
-    def blank(self) -> Columns:
+    def blank(self) -> AnswerColumns:
         """Return the columns that any image has, without a row."""
         columns = next(self.columns(ImageList([Image.new("RGB", (64, 64))])))
         return {name: values[:0] for name, values in columns.items()}

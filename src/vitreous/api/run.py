@@ -37,7 +37,7 @@ from vitreous.tasks.fit import fit
 from vitreous.tasks.result import RunResult
 from vitreous.tasks.task import AnyPlan
 from vitreous.tasks.training_run import open_run, resume_run, task_to_resume
-from vitreous.training.callbacks import Callback, Display, Row
+from vitreous.training.callbacks import Callback, Display, MetricsRow
 from vitreous.training.clock import Clock
 from vitreous.training.config import length_of
 from vitreous.training.distributed import process_group
@@ -59,7 +59,7 @@ REFUSED = errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO
 LEAST_MEMORY = 16 * 2**20  # bytes: with less, whatever failed did so for this
 
 Start = Callable[[Place], AnyPlan]
-GivenCallbacks = Iterable[Callback | Callable[[Row], object]]  # functions get each row of metrics
+GivenCallbacks = Iterable[Callback | Callable[[MetricsRow], object]]  # functions get each row of metrics
 
 
 class Run(Result):
@@ -101,7 +101,7 @@ class Run(Result):
         return load(self.path)
 
     @property
-    def metrics(self) -> list[Row]:
+    def metrics(self) -> list[MetricsRow]:
         """The rows of metrics.jsonl: step, epoch, loss, learning rate and what validation measured."""
         return open_run(self.path).metrics()
 

@@ -1,6 +1,6 @@
-"""What a format can hold (`Limits`), and what weights can absorb: a model's configuration and weights in the
-plainest form that computes the same (canonical), for formats that know fewer variants; and the model without
-what the user agrees to drop."""
+"""What a format can hold (`FormatLimits`), and what weights can absorb: a model's configuration and weights
+in the plainest form that computes the same (canonical), for formats that know fewer variants; and the model
+without what the user agrees to drop."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from vitreous.models.vit import ViT
 
 # Of each field of the configuration, what a format can hold; None for anything. A dot goes into the stem or
 # the positions. The first value is what the field becomes when it is dropped. Fields not named are free.
-Limits = Mapping[str, Collection[object] | None]
+FormatLimits = Mapping[str, Collection[object] | None]
 
 # What most codebases' only ViT is; a format says where it differs.
 PLAIN_VIT: dict[str, Collection[object] | None] = {
@@ -144,7 +144,7 @@ OTHERWISE = (
 )
 
 
-def check_limits(config: ViTConfig | BiTConfig, limits: Limits, format: str) -> None:
+def check_limits(config: ViTConfig | BiTConfig, limits: FormatLimits, format: str) -> None:
     """Raise InputError for the first part which the format cannot hold."""
     for field, allowed in limits.items():
         value = value_of(config, field)
@@ -159,7 +159,7 @@ def check_limits(config: ViTConfig | BiTConfig, limits: Limits, format: str) -> 
 
 
 def held(
-    model: Model, format: str, limits: Limits, *, keep: Collection[str] = (), headless: bool = True
+    model: Model, format: str, limits: FormatLimits, *, keep: Collection[str] = (), headless: bool = True
 ) -> tuple[ViTConfig, dict[str, Tensor]]:
     """Return the canonical form of a ViT that a format can hold.
 
@@ -193,7 +193,7 @@ DROPPABLE = (
 )
 
 
-def without_parts(model: Model, drop: Sequence[str], limits: Limits) -> Model:
+def without_parts(model: Model, drop: Sequence[str], limits: FormatLimits) -> Model:
     """Return the model without the parts in `drop`, which from then on is another model: the head goes
     together with the representation layer that it was trained on. Raises InputError: a part that cannot be
     taken out."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from vitreous.checkpoints.pretrained_encoders import INSTALLED_ENCODERS, encoder_folder, installed_file
 from vitreous.checkpoints.source import ADAPTER, CARD, DESCRIPTIONS
 from vitreous.errors import InputError, cache_folder, is_installed, require_packages
-from vitreous.outside import Bundled, Hub, Local, Place, Url, Web
+from vitreous.outside import Bundled, Hub, Local, Location, Url, Web
 from vitreous.whole_files import whole
 
 DESCRIBING = [*DESCRIPTIONS, ADAPTER]
@@ -25,7 +25,7 @@ SUFFIXES = (".npz", ".safetensors", ".pt", ".pth", ".bin", ".ckpt", ".pth.tar")
 OLDER_FILES = [*DESCRIBING, "generation_config.json", "*.bin", "*.bin.index.json", "*.npz", "*.pth", "*.pt"]
 
 
-def local_copy(place: Place, patterns: Sequence[str] = ()) -> Path:
+def local_copy(place: Location, patterns: Sequence[str] = ()) -> Path:
     """Return where a checkpoint is on this machine, downloaded if need be. Raises InputError: it cannot be
     had, or is at an address that is not read.
 

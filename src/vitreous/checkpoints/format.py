@@ -17,12 +17,12 @@ from einops import rearrange
 from pydantic import BaseModel
 from torch import Tensor, nn
 
-from vitreous.checkpoints.canonicalize import PLAIN_VIT, Limits, held
+from vitreous.checkpoints.canonicalize import PLAIN_VIT, FormatLimits, held
 from vitreous.checkpoints.source import Documents, Facts, File, Source, whole_number_of
 from vitreous.checkpoints.tensors import Entry
 from vitreous.checkpoints.training_facts import plain_facts
 from vitreous.checkpoints.weights import (
-    Row,
+    WeightRow,
     linear_stem,
     meta_model,
     packed,
@@ -71,7 +71,7 @@ class Spec(NamedTuple):
 
     source: Source  # its tensors under the names that the rows use
     config: Config
-    rows: list[Row]
+    rows: list[WeightRow]
     preprocessing: Preprocessing | None = None
     labels: list[str] | None = None
     ignored: tuple[str, ...] = ()  # tensors that are known and not needed
@@ -121,7 +121,7 @@ class Format:
     entries: tuple[tuple[str, str], ...] = ()
     overridable: type[BaseModel] | None = ViTConfig
     write: Callable[[Model, Path], object] | None = None
-    limits: Limits | Callable[[Model], Limits] = field(default_factory=dict)
+    limits: FormatLimits | Callable[[Model], FormatLimits] = field(default_factory=dict)
     interpolation: str = "timm"
     patch_interpolation: str = "flexivit"
     suffixes: tuple[str, ...] = ()
@@ -154,7 +154,7 @@ class Format:
                 prefixes.append(prefix)
         return prefixes
 
-    def limits_of(self, model: Model) -> Limits:
+    def limits_of(self, model: Model) -> FormatLimits:
         return self.limits(model) if callable(self.limits) else self.limits
 
     def unsaid_at(self, path: Path) -> tuple[str, ...]:
@@ -220,7 +220,7 @@ class ShapeFields(TypedDict):
     num_classes: int | None
 
 
-def shape_fields(source: Source, rows: Sequence[Row]) -> ShapeFields:
+def shape_fields(source: Source, rows: Sequence[WeightRow]) -> ShapeFields:
     """Return what the names and shapes of its weights tell of a ViT that is laid out as ours.
 
     Args:
@@ -451,7 +451,7 @@ def tokens_and_positions(
     axes: int = 3,
     table_axes: int = 3,
     positioned: Collection[str],
-) -> Row:
+) -> WeightRow:
     """Return the prefix tokens and the position table, where positions are learned.
 
     Ours has a row for the class and the distillation token and none for registers. Where theirs has none for
@@ -497,7 +497,7 @@ def tokens_and_positions(
     theirs = [tokens[name] for name in counts]
     if learned:
         ours, theirs = [*ours, "position.table"], [*theirs, position]
-    return Row(tuple(ours), tuple(theirs), read, write)
+    return WeightRow(tuple(ours), tuple(theirs), read, write)
 
 
 class Family(NamedTuple):
@@ -539,11 +539,11 @@ class Family(NamedTuple):
     table_axes: int = 3
     eps: float = 1e-6
     activation: str = "gelu"
-    limits: Limits = PLAIN_VIT
+    limits: FormatLimits = PLAIN_VIT
     keep: tuple[str, ...] = ("qkv_bias",)
     square: bool = False
 
-    def rows(self, *, gated: bool = False) -> list[Row]:
+    def rows(self, *, gated: bool = False) -> list[WeightRow]:
         """Return the table but for tokens and positions.
 
         Args:
@@ -554,7 +554,7 @@ class Family(NamedTuple):
             names["mlp.contract"] = self.after_gates
         gates = [theirs + each for each in self.gates if gated or not self.after_gates]
         biases = self.biases or [f"{each}bias" for each in self.attention]
-        rows: list[Row] = []
+        rows: list[WeightRow] = []
         if not self.plain:
             rows.append(without_bias(f"{ours}mlp.gate_expand", gates))
             for last in ("attention.out", "mlp.contract"):
@@ -569,7 +569,7 @@ class Family(NamedTuple):
             rows.append(stacked(f"{ours}attention.qkv.bias", [each and theirs + each for each in biases]))
         return [*pairs(self.names), *pairs(names, ours, theirs), *rows]
 
-    def table(self, config: ViTConfig) -> list[Row]:
+    def table(self, config: ViTConfig) -> list[WeightRow]:
         """Return the whole table of a model."""
         positioned = self.tokens if self.positioned is None else self.positioned
         tokens = tokens_and_positions(
@@ -593,7 +593,7 @@ class Family(NamedTuple):
 
 
 def reading_as(
-    family: str, source: Source, config: ViTConfig | BiTConfig, rows: list[Row], **fields: object
+    family: str, source: Source, config: ViTConfig | BiTConfig, rows: list[WeightRow], **fields: object
 ) -> Spec:
     """Return a reading of a format that stores no preprocessing: `fields` are those of the family."""
     return Spec(source, config, rows, assumed_preprocessing(source, config, family, **fields))

@@ -13,7 +13,7 @@ from vitreous.checkpoints.format import Spec
 from vitreous.checkpoints.formats.huggingface_configs import towers
 from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.tensors import Entry
-from vitreous.checkpoints.weights import Row, no_head_bias, same
+from vitreous.checkpoints.weights import WeightRow, no_head_bias, same
 from vitreous.models.config import ViTConfig
 
 log = logging.getLogger(__name__)
@@ -209,7 +209,7 @@ def headed(converted: Spec, rest: Mapping[str, Entry]) -> Spec | None:
 
     names = (weight, *biases, *before)
     rows = [row for row in rows if row.ours[0] not in ("head.weight", "head.bias")]
-    rows.append(Row(("head.weight", "head.bias"), names, read, read))
+    rows.append(WeightRow(("head.weight", "head.bias"), names, read, read))
     used = {*names, *(norm if not before else ())}
     tensors = source.tensors | {name: rest[name] for name in used}
     left = {name: entry for name, entry in source.left_out.items() if name not in used}

@@ -33,11 +33,11 @@ from vitreous.errors import InputError, is_installed
 from vitreous.extensions import imported
 from vitreous.models.model import Model
 from vitreous.models.names import create
-from vitreous.outside import Bundled, Hub, Local, Place, parse_place, read_text
+from vitreous.outside import Bundled, Hub, Local, Location, parse_place, read_text
 
 # A state dict may be wrapped: {"state_dict": ...}; a `File` is open already.
 Checkpoint = str | Path | Mapping[str, object] | nn.Module | File
-Device = str | torch.device | None
+DeviceLike = str | torch.device | None
 Dtype = torch.dtype | None
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ def load(
     format: str | None = None,
     like: str | Path | None = None,
     key: str | None = None,
-    device: Device = None,
+    device: DeviceLike = None,
     dtype: Dtype = None,
     **overrides: Any,
 ) -> Model:
@@ -115,7 +115,7 @@ def configuration(source: Checkpoint) -> Spec:
     return spec._replace(config=config, preprocessing=images)
 
 
-def check_place(device: Device, dtype: Dtype) -> None:
+def check_place(device: DeviceLike, dtype: Dtype) -> None:
     """Raise an InputError where weights cannot be on a device, or of a type."""
     if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
         raise InputError(
@@ -160,7 +160,7 @@ def open_checkpoint(source: Checkpoint, like: str | Path | None = None) -> File:
     return file if like is None else described_like(file, like)
 
 
-def open_file(place: Place) -> File:
+def open_file(place: Location) -> File:
     """Open the checkpoint at a place: a file, a folder, a run, or the output of a training program. Raises
     InputError: nothing is there, or it is not a known kind of checkpoint."""
     path = place.path if isinstance(place, Local) else local_copy(place)
@@ -257,7 +257,7 @@ DESCRIBED = {
 }
 
 
-def build(spec: Spec, device: Device = None, dtype: Dtype = None) -> Any:
+def build(spec: Spec, device: DeviceLike = None, dtype: Dtype = None) -> Any:
     """Return the model of a specification, with its weights."""
     where, config = spec.source.where, spec.config
     classes = getattr(config, "num_classes", None)

@@ -25,7 +25,7 @@ from vitreous.models.config import ViTConfig
 from vitreous.models.model import Model, WithEncoder
 from vitreous.models.vit import ViT
 
-Size = int | tuple[int, int]
+SizeLike = int | tuple[int, int]
 Resized = TypeVar("Resized", bound=Model)
 log = logging.getLogger(__name__)
 
@@ -104,8 +104,8 @@ for name in ("google", "timm-npz", "timm", "torchvision", "huggingface", "flexiv
 
 def resize(
     model: Resized,
-    image_size: Size | None = None,
-    patch_size: Size | None = None,
+    image_size: SizeLike | None = None,
+    patch_size: SizeLike | None = None,
     interpolation: str = "timm",
 ) -> Resized:
     """Return the same model for images of another size, or cut into other patches.
@@ -134,7 +134,7 @@ def resize(
     return resized(model, sizes, positions=interpolation, patches=patches)
 
 
-def resized(model: Resized, sizes: Mapping[str, Size], *, positions: str, patches: str) -> Resized:
+def resized(model: Resized, sizes: Mapping[str, SizeLike], *, positions: str, patches: str) -> Resized:
     """Return the same model with other sizes. Raises InputError: as `resize`.
 
     Args:

@@ -34,8 +34,10 @@ from vitreous.errors import InputError
 
 LARGEST_PICKLE = 8 * 2**20  # bytes of the objects in a file: of 10,000 tensors about 1.5 million
 MAGIC = 0x1950A86A20F9469CFC6C  # with which files of PyTorch before 1.6 begin
-Place = Callable[[StoredTensor], Callable[[], Tensor] | None]  # what reads a tensor; None where it cannot be
-Parts = dict[str, Tensors]  # the state dicts of a file, by the keys that lead to each
+TensorReader = Callable[
+    [StoredTensor], Callable[[], Tensor] | None
+]  # what reads a tensor; None where it cannot be
+StateDicts = dict[str, Tensors]  # the state dicts of a file, by the keys that lead to each
 
 
 def read_torch(path: Path) -> File:
@@ -70,7 +72,7 @@ def check_pickles(path: Path) -> None:
                 )
 
 
-def open_archive(path: Path) -> tuple[object, Place]:
+def open_archive(path: Path) -> tuple[object, TensorReader]:
     """Return the objects in a zip archive of PyTorch, or of TorchScript without its code; and where its
     tensors are. Raises InputError: an archive of another kind."""
     with zipfile.ZipFile(path) as archive:
@@ -105,7 +107,7 @@ def open_archive(path: Path) -> tuple[object, Place]:
     return loaded, place
 
 
-def open_legacy(path: Path) -> tuple[object, Place]:
+def open_legacy(path: Path) -> tuple[object, TensorReader]:
     """Return the objects in a file of PyTorch before 1.6, and where its tensors are. Raises InputError: a
     pickle of something else."""
     storages: dict[str, tuple[torch.dtype, int]] = {}
@@ -149,10 +151,10 @@ def open_legacy(path: Path) -> tuple[object, Place]:
     return loaded, place
 
 
-def parts_of(path: Path, loaded: object, place: Place) -> Parts:
+def parts_of(path: Path, loaded: object, place: TensorReader) -> StateDicts:
     """Return the state dicts in what was loaded. Raises InputError: there is none, or a tensor whose numbers
     are not all in the file."""
-    parts: Parts = {}
+    parts: StateDicts = {}
     if kind := what_is_this(classes=list(kinds_in(loaded, skip=OPTIMIZER))):
         raise InputError(f"{path} is {kind}")
     for key, state in found_state_dicts(loaded).items():
@@ -264,10 +266,10 @@ def strided(numbers: Tensor, tensor: StoredTensor) -> Tensor:
     return numbers.as_strided(tensor.shape, tensor.stride, tensor.offset)
 
 
-def parts_in_memory(state: Mapping[str, object]) -> Parts:
+def parts_in_memory(state: Mapping[str, object]) -> StateDicts:
     """Return the state dicts in a mapping, by the keys that lead to each, joined by dots; their tensors are
     copied when they are read."""
-    parts: Parts = {}
+    parts: StateDicts = {}
     for key, tensors in found_state_dicts(state).items():
         entries: Tensors = {}
         for name, tensor in tensors.items():

@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 Algebra = Callable[..., tuple[Tensor, ...]]
 
 
-class Row(NamedTuple):
+class WeightRow(NamedTuple):
     """Some of our weights, some of theirs, and the way from one to the other and back."""
 
     ours: tuple[str, ...]
@@ -45,7 +45,7 @@ class Row(NamedTuple):
     write: Algebra  # ours -> theirs
     first: int = 0  # their number of the first layer
 
-    def numbered(self, numbers: Sequence[int]) -> Row:
+    def numbered(self, numbers: Sequence[int]) -> WeightRow:
         """Return the row of one layer, or of one unit of a stage."""
         there = [self.first + number for number in numbers]
         return self._replace(
@@ -56,30 +56,30 @@ class Row(NamedTuple):
 
 def converted(
     ours: str, theirs: str, read: Callable[[Tensor], Tensor], write: Callable[[Tensor], Tensor]
-) -> Row:
+) -> WeightRow:
     """Return one weight for one weight."""
-    return Row((ours,), (theirs,), lambda t: (read(t),), lambda t: (write(t),))
+    return WeightRow((ours,), (theirs,), lambda t: (read(t),), lambda t: (write(t),))
 
 
-def same(ours: str, theirs: str) -> Row:
+def same(ours: str, theirs: str) -> WeightRow:
     """Return the same numbers in the same order."""
-    return Row((ours,), (theirs,), lambda t: (t,), lambda t: (t,))
+    return WeightRow((ours,), (theirs,), lambda t: (t,), lambda t: (t,))
 
 
-def pairs(names: Mapping[str, str], ours: str = "", theirs: str = "") -> list[Row]:
+def pairs(names: Mapping[str, str], ours: str = "", theirs: str = "") -> list[WeightRow]:
     """Return rows for `weight` and `bias` of parts that both sides lay out alike.
 
     Args:
         names: our names to theirs, each after the prefix `ours` or `theirs`.
     """
-    rows: list[Row] = []
+    rows: list[WeightRow] = []
     for mine, other in names.items():
         for kind in ("weight", "bias"):
             rows.append(same(f"{ours}{mine}.{kind}", f"{theirs}{other}.{kind}"))
     return rows
 
 
-def fixed(ours: str, value: Tensor, *, part: str) -> Row:
+def fixed(ours: str, value: Tensor, *, part: str) -> WeightRow:
     """Return a weight of ours that they do not have, because it always has this value there."""
 
     def write(tensor: Tensor) -> tuple[Tensor, ...]:
@@ -87,10 +87,10 @@ def fixed(ours: str, value: Tensor, *, part: str) -> Row:
             raise InputError(f"the format cannot hold {part}")
         return ()
 
-    return Row((ours,), (), lambda: (value.clone(),), write)
+    return WeightRow((ours,), (), lambda: (value.clone(),), write)
 
 
-def no_head_bias(num_classes: int) -> Row:
+def no_head_bias(num_classes: int) -> WeightRow:
     """Return the bias of the head, which a projection of theirs does not have."""
     return fixed(
         "head.bias",
@@ -99,7 +99,7 @@ def no_head_bias(num_classes: int) -> Row:
     )
 
 
-def stacked(ours: str, theirs: Sequence[str | None]) -> Row:
+def stacked(ours: str, theirs: Sequence[str | None]) -> WeightRow:
     """Return one weight of ours whose rows are those of several of theirs; None for one that they do not
     have, because it is zero."""
     stored = tuple(each for each in theirs if each is not None)
@@ -120,10 +120,10 @@ def stacked(ours: str, theirs: Sequence[str | None]) -> Row:
                 raise InputError("the format cannot hold a bias of the keys")
         return tuple(kept)
 
-    return Row((ours,), stored, read, write)
+    return WeightRow((ours,), stored, read, write)
 
 
-def without_bias(ours: str, theirs: Sequence[str]) -> Row:
+def without_bias(ours: str, theirs: Sequence[str]) -> WeightRow:
     """Return a matrix of ours, stacked from several of theirs, whose bias they do not have because it is
     zero."""
 
@@ -136,10 +136,12 @@ def without_bias(ours: str, theirs: Sequence[str]) -> Row:
             raise InputError("the format cannot hold biases of attention and MLP")
         return matrix.chunk(len(theirs))
 
-    return Row((f"{ours}.weight", f"{ours}.bias"), tuple(f"{each}.weight" for each in theirs), read, write)
+    return WeightRow(
+        (f"{ours}.weight", f"{ours}.bias"), tuple(f"{each}.weight" for each in theirs), read, write
+    )
 
 
-def linear_stem(theirs: str, patch: tuple[int, int]) -> Row:
+def linear_stem(theirs: str, patch: tuple[int, int]) -> WeightRow:
     """Return the projection of flat patches of ours, which is a convolution of theirs."""
     p, q = patch
     return converted(
@@ -150,7 +152,7 @@ def linear_stem(theirs: str, patch: tuple[int, int]) -> Row:
     )
 
 
-def linear_kernel(theirs: str, patch: tuple[int, int], channels: int) -> Row:
+def linear_kernel(theirs: str, patch: tuple[int, int], channels: int) -> WeightRow:
     """Return the convolution of patches of ours, which is a matrix on flat patches (row, column, channel) of
     theirs."""
     p, q = patch
@@ -162,16 +164,16 @@ def linear_kernel(theirs: str, patch: tuple[int, int], channels: int) -> Row:
     )
 
 
-def packed(ours: str, theirs: Sequence[str]) -> list[Row]:
+def packed(ours: str, theirs: Sequence[str]) -> list[WeightRow]:
     """Return rows for weight and bias of one projection of ours, stacked from several of theirs: q, k and
     v."""
-    rows: list[Row] = []
+    rows: list[WeightRow] = []
     for kind in ("weight", "bias"):
         rows.append(stacked(f"{ours}.{kind}", [f"{each}.{kind}" for each in theirs]))
     return rows
 
 
-def query_and_key_value(ours: str, theirs: str) -> list[Row]:
+def query_and_key_value(ours: str, theirs: str) -> list[WeightRow]:
     """Return the packed in-projection (rows q, k, v) of torch's MultiheadAttention, of which ours holds q and
     (k, v) apart."""
 
@@ -182,14 +184,14 @@ def query_and_key_value(ours: str, theirs: str) -> list[Row]:
     def write(query: Tensor, key_value: Tensor) -> tuple[Tensor, ...]:
         return (torch.cat([query, key_value]),)
 
-    rows: list[Row] = []
+    rows: list[WeightRow] = []
     for kind in ("weight", "bias"):
         mine = (f"{ours}.query.{kind}", f"{ours}.key_value.{kind}")
-        rows.append(Row(mine, (f"{theirs}.in_proj_{kind}",), read, write))
+        rows.append(WeightRow(mine, (f"{theirs}.in_proj_{kind}",), read, write))
     return rows
 
 
-def with_unused(row: Row, unused: Mapping[str, Tensor]) -> Row:
+def with_unused(row: WeightRow, unused: Mapping[str, Tensor]) -> WeightRow:
     """Return the row, which also writes tensors that their code wants and no output needs."""
 
     def write(*ours: Tensor) -> tuple[Tensor, ...]:
@@ -225,7 +227,7 @@ def joined(join: Callable[[Tensor, Tensor], Tensor], one: Entry, other: Entry) -
     return Entry(other.shape, lambda: join(one.read().float(), other.read().float()))
 
 
-def of_model(rows: Iterable[Row], weights: Iterable[str]) -> list[Row]:
+def of_model(rows: Iterable[WeightRow], weights: Iterable[str]) -> list[WeightRow]:
     """Return the rows of a model with these weights, in their order.
 
     Where our names have the number of a layer and theirs has none, theirs holds all layers along its first
@@ -233,14 +235,14 @@ def of_model(rows: Iterable[Row], weights: Iterable[str]) -> list[Row]:
     """
     order = {name: place for place, name in enumerate(weights)}
     lines = "\n".join(order)
-    found: list[Row] = []
+    found: list[WeightRow] = []
     for row in rows:
         ours = row.ours[0] if row.ours else ""
         if "{}" not in ours:
             found += [row] if ours in order else []
             continue
         pattern = re.escape(ours).replace(r"\{\}", r"(\d+)")
-        layers: list[Row] = []
+        layers: list[WeightRow] = []
         for match in re.finditer(f"(?m)^{pattern}$", lines):
             layers.append(row.numbered([int(number) for number in match.groups()]))
         joined = bool(row.theirs) and "{}" not in row.theirs[0]
@@ -248,7 +250,7 @@ def of_model(rows: Iterable[Row], weights: Iterable[str]) -> list[Row]:
     return sorted(found, key=lambda row: order[row.ours[0]])
 
 
-def all_layers(rows: list[Row]) -> Row:
+def all_layers(rows: list[WeightRow]) -> WeightRow:
     """Return one row for the same part of all layers, which they keep in one tensor."""
     count = len(rows[0].ours)
 
@@ -262,11 +264,11 @@ def all_layers(rows: list[Row]) -> Row:
         layers = [row.write(*ours[i * count : (i + 1) * count]) for i, row in enumerate(rows)]
         return tuple(map(torch.stack, zip(*layers, strict=True)))
 
-    return Row(tuple(chain(*(row.ours for row in rows))), rows[0].theirs, read, write)
+    return WeightRow(tuple(chain(*(row.ours for row in rows))), rows[0].theirs, read, write)
 
 
 def read_rows(
-    rows: Sequence[Row],
+    rows: Sequence[WeightRow],
     tensors: Tensors,
     *,
     where: str,
@@ -296,7 +298,7 @@ def read_rows(
     return weights
 
 
-def write_rows(rows: Iterable[Row], weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def write_rows(rows: Iterable[WeightRow], weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return their tensors from our weights."""
     theirs: dict[str, Tensor] = {}
     for row in of_model(rows, weights):

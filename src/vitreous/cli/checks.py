@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 import vitreous as vt
 from vitreous.api.options import CheckOptions, PackOptions
-from vitreous.cli.options import Json, Settings, with_parsed_options
+from vitreous.cli.options import Json, SettingsParameter, with_parsed_options
 from vitreous.cli.printing import print_findings, print_json, print_named
 from vitreous.errors import printable, utf8_name
 from vitreous.languages import unreadable
@@ -26,7 +26,7 @@ def doctor(
     ],
     /,
     *,
-    settings: Settings | None = None,
+    settings: SettingsParameter | None = None,
     json: Json = False,
 ) -> int:
     """Why is it not learning? Findings about a run or a dataset, each with its fix. The exit code is 1 where

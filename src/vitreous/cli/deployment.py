@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 import vitreous as vt
 from vitreous.api.options import CalibrateOptions, ExportOptions
-from vitreous.cli.options import Json, Model, with_parsed_options
+from vitreous.cli.options import Json, ModelParameter, with_parsed_options
 from vitreous.cli.printing import print_json, print_named, print_table
 from vitreous.languages.terminal import said, word
 from vitreous.results import percent
@@ -64,7 +64,7 @@ def calibrate(
 
 @with_parsed_options()
 def export(
-    model: Model,
+    model: ModelParameter,
     /,
     *,
     out: Annotated[

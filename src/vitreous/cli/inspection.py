@@ -9,7 +9,7 @@ from cyclopts import Parameter, Token
 
 import vitreous as vt
 from vitreous.api.options import CompareOptions, InspectOptions
-from vitreous.cli.options import Json, Model, with_parsed_options
+from vitreous.cli.options import Json, ModelParameter, with_parsed_options
 from vitreous.cli.printing import print_json, print_named, print_table, print_wrong
 from vitreous.languages.terminal import CallError, said
 from vitreous.results import percent
@@ -35,7 +35,9 @@ Patch = Annotated[tuple[int, int], Parameter(converter=parse_patch, n_tokens=1, 
 
 
 @with_parsed_options(patch=Patch)
-def inspect(model: Model, /, *images: Shown, json: Json = False, **options: Unpack[InspectOptions]) -> int:
+def inspect(
+    model: ModelParameter, /, *images: Shown, json: Json = False, **options: Unpack[InspectOptions]
+) -> int:
     """The paper's figures for a model: one page to explore, figures as PNG and SVG, numbers as arrays."""
     result = vt.inspect(model, list(images) or None, **options)
     if json:

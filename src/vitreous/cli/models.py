@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 import vitreous as vt
 from vitreous.api.options import ConvertOptions, DescribeOptions
-from vitreous.cli.options import Json, Model, with_parsed_options
+from vitreous.cli.options import Json, ModelParameter, with_parsed_options
 from vitreous.cli.printing import print_json, print_names, print_table
 from vitreous.languages import phrase, speaking
 from vitreous.languages.terminal import CallError, reason, said, word
@@ -18,7 +18,7 @@ from vitreous.results import byte_size, si
 
 @with_parsed_options()
 def describe(
-    model: Model,
+    model: ModelParameter,
     /,
     *,
     draw: Annotated[
@@ -50,7 +50,7 @@ SourceFormat = Annotated[str, Parameter(name="--from", metavar="TEXT")]
 
 @with_parsed_options(source_format=SourceFormat)
 def convert(
-    source: Model,
+    source: ModelParameter,
     destination: Annotated[
         str,
         Parameter(

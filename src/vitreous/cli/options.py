@@ -105,13 +105,13 @@ MODEL_HELP = (
     "a run directory, a checkpoint of any format, hf:org/name[/file][@revision], an https: address, "
     "vitreous:small, or a model name such as ViT-B/16 (fresh weights)"
 )
-Model = Annotated[str, Parameter(help=MODEL_HELP)]
+ModelParameter = Annotated[str, Parameter(help=MODEL_HELP)]
 EXPORTED = ", or an exported model such as an .onnx or .pt2 file"
 FeatureModel = Annotated[
     str, Parameter(help=f"vitreous:best (the best pre-trained encoder at hand), {MODEL_HELP}{EXPORTED}")
 ]
 TrainedModel = Annotated[str, Parameter(help=f"a run directory, any checkpoint with a head{EXPORTED}")]
-Images = Annotated[
+ImagesParameter = Annotated[
     str, Parameter(help="files, folders, globs; if --out is a folder, also manifests, shards, Parquet, URLs")
 ]
 Json = Annotated[
@@ -121,7 +121,7 @@ Json = Annotated[
 Ints = Annotated[list[Int], Parameter(consume_multiple=True)]
 Texts = Annotated[list[Text], Parameter(consume_multiple=True)]
 AUTO_OR_NUMBER = Parameter(converter=number_or_auto, metavar="N|auto", show_choices=False)
-Settings = Annotated[
+SettingsParameter = Annotated[
     dict[str, object],
     Parameter(
         name="--set",
@@ -134,7 +134,7 @@ Settings = Annotated[
 ]
 WRITTEN_OTHERWISE: dict[str, object] = {  # than in Python
     "image_size": Annotated[tuple[int, int], Parameter(converter=parse_size, n_tokens=1, metavar="SIZE")],
-    "settings": Settings,
+    "settings": SettingsParameter,
 }
 LEAST = {"batch_size": 1, "workers": 0}
 

@@ -10,7 +10,7 @@ from cyclopts import Parameter, Token
 
 import vitreous as vt
 from vitreous.api.options import EmbedOptions, PredictOptions
-from vitreous.cli.options import FeatureModel, Images, Json, TrainedModel, with_parsed_options
+from vitreous.cli.options import FeatureModel, ImagesParameter, Json, TrainedModel, with_parsed_options
 from vitreous.cli.printing import print_json, print_wrong
 from vitreous.languages.terminal import CallError, said
 
@@ -29,7 +29,7 @@ def parse_threshold(_: object, tokens: Sequence[Token]) -> float | str | dict[st
         ) from None
 
 
-Threshold = Annotated[
+ThresholdParameter = Annotated[
     object,
     Parameter(
         name="--threshold",
@@ -41,11 +41,11 @@ Threshold = Annotated[
 ]
 
 
-@with_parsed_options(threshold=Threshold)
+@with_parsed_options(threshold=ThresholdParameter)
 def predict(
     model: TrainedModel,
     /,
-    *images: Images,
+    *images: ImagesParameter,
     json: Json = False,
     **options: Unpack[PredictOptions],
 ) -> int:
@@ -67,7 +67,7 @@ def predict(
 def embed(
     model: FeatureModel,
     /,
-    *images: Images,
+    *images: ImagesParameter,
     json: Json = False,
     **options: Unpack[EmbedOptions],
 ) -> int:

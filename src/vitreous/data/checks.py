@@ -41,7 +41,7 @@ OF_PAIRS: dict[str, Severity] = {
     "duplicate": "note",
     "near-duplicate": "note",
 }
-Pairs = Mapping[str, Sequence[tuple[int, int]]]  # of the numbers of images, by kind of finding
+ImagePairs = Mapping[str, Sequence[tuple[int, int]]]  # of the numbers of images, by kind of finding
 
 
 class Suspect(NamedTuple):
@@ -57,7 +57,7 @@ class Evidence(NamedTuple):
 
     splits: Splits
     survey: DataSurvey
-    pairs: Pairs
+    pairs: ImagePairs
     suspects: list[Suspect]
 
 
@@ -286,7 +286,7 @@ def classes_of_parts(splits: Splits) -> Iterator[Finding]:
 
 def image_pairs(
     images: Numbered, likeness: Likeness, rows: NDArray[np.int64], *, small: bool = False
-) -> Pairs:
+) -> ImagePairs:
     """Return the pairs of images that are the same, or nearly, by kind of finding. Each image of a group is
     paired with the first one of the group's last part, so that whichever leaks into that part is in a pair.
 
@@ -331,7 +331,7 @@ def image_pairs(
     return pairs
 
 
-def pair_findings(images: Numbered, of_kind: Pairs, labels: str) -> Iterator[Finding]:
+def pair_findings(images: Numbered, of_kind: ImagePairs, labels: str) -> Iterator[Finding]:
     """Yield what pairs of equal, or nearly equal, images mean. labels: what an image's label is called."""
     for kind, pairs in of_kind.items():
         of_parts = defaultdict[tuple[str, ...], list[tuple[str, str]]](list)
@@ -346,7 +346,7 @@ def pair_findings(images: Numbered, of_kind: Pairs, labels: str) -> Iterator[Fin
             yield from finding(kind, names, severity=severity, labels=labels, between=", ".join(between))
 
 
-def image_findings(seen: DataSurvey, labels: str, pairs: Pairs | None = None) -> Iterator[Finding]:
+def image_findings(seen: DataSurvey, labels: str, pairs: ImagePairs | None = None) -> Iterator[Finding]:
     """Yield what the images tell: those that are broken, cut off, there twice, much smaller than the others,
     or gray among colored ones.
 

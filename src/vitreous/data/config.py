@@ -122,7 +122,7 @@ class PlainForm(Config):
 
 
 AnyForm = FolderForm | ManifestForm | HubForm | ShardsForm | FetchedForm | PlainForm
-Form = Annotated[AnyForm, Field(discriminator="kind")]
+DataForm = Annotated[AnyForm, Field(discriminator="kind")]
 FormT = TypeVar("FormT", bound=AnyForm)
 
 
@@ -169,7 +169,9 @@ class DataConfig(Config):
         "share of the remaining images that is used for curves, calibration and model selection; "
         "auto: about 300 images (1 to 10%), if there are at least 200, and 10 per class on average",
     )
-    form: Form | None = setting(None, "the form of DATA, with its own settings; None: the form is detected")
+    form: DataForm | None = setting(
+        None, "the form of DATA, with its own settings; None: the form is detected"
+    )
     reading: ReadingConfig | None = setting(
         None,
         "threads or processes, caching in memory, and handling of unreadable files; None: chosen for "

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 else:  # exported models answer without them
     torch, sparse = LazyModule("torch"), LazyModule("scipy.sparse")
 
-Rows = slice | NDArray[np.integer]  # numbers of some images
+RowSelection = slice | NDArray[np.integer]  # numbers of some images
 EVERY = slice(None)
 
 
@@ -48,7 +48,7 @@ class ClassTargets:
     def __len__(self) -> int:
         return len(self.numbers)
 
-    def at(self, rows: Rows) -> ClassTargets:
+    def at(self, rows: RowSelection) -> ClassTargets:
         """Return the targets of some images."""
         return ClassTargets(self.numbers[rows], self.classes)
 
@@ -60,11 +60,11 @@ class ClassTargets:
         """Return the classes that a text, as `text` gives it, names; they need not be among `classes`."""
         return {text} if text else set()
 
-    def tensor(self, rows: Rows = EVERY) -> torch.Tensor:
+    def tensor(self, rows: RowSelection = EVERY) -> torch.Tensor:
         """Return the targets of some images for a model: class numbers, int64 (B,)."""
         return torch.from_numpy(self.strata(rows))
 
-    def strata(self, rows: Rows = EVERY) -> NDArray[np.int64]:
+    def strata(self, rows: RowSelection = EVERY) -> NDArray[np.int64]:
         """Return the class number of each of some images, by which they are split and balanced."""
         return np.asarray(self.numbers[rows]).astype(np.int64, copy=False)
 
@@ -99,7 +99,7 @@ class LabelTargets:
     def __len__(self) -> int:
         return int(self.matrix.shape[0])
 
-    def at(self, rows: Rows) -> LabelTargets:
+    def at(self, rows: RowSelection) -> LabelTargets:
         """Return the targets of some images."""
         return LabelTargets(self.matrix[rows], self.classes)
 
@@ -124,11 +124,11 @@ class LabelTargets:
             names.add(part if part in self.classes or not name else name)
         return names
 
-    def tensor(self, rows: Rows = EVERY) -> torch.Tensor:
+    def tensor(self, rows: RowSelection = EVERY) -> torch.Tensor:
         """Return the targets of some images for a model: weights, float32 (B, classes)."""
         return torch.from_numpy(self.matrix[rows].toarray())
 
-    def strata(self, rows: Rows = EVERY) -> NDArray[np.int64]:
+    def strata(self, rows: RowSelection = EVERY) -> NDArray[np.int64]:
         """Return the number of the strongest class of each of some images, by which they are split and
         balanced; 0 where there is none."""
         found = self.matrix[rows]
@@ -165,7 +165,7 @@ class NumberTargets:
     def __len__(self) -> int:
         return len(self.values)
 
-    def at(self, rows: Rows) -> NumberTargets:
+    def at(self, rows: RowSelection) -> NumberTargets:
         """Return the targets of some images."""
         return NumberTargets(self.values[rows])
 
@@ -177,11 +177,11 @@ class NumberTargets:
         """Return no classes."""
         return set()
 
-    def tensor(self, rows: Rows = EVERY) -> torch.Tensor:
+    def tensor(self, rows: RowSelection = EVERY) -> torch.Tensor:
         """Return the targets of some images for a model: float32 (B,)."""
         return torch.from_numpy(self.values[rows])
 
-    def strata(self, rows: Rows = EVERY) -> NDArray[np.int64]:
+    def strata(self, rows: RowSelection = EVERY) -> NDArray[np.int64]:
         """Return 0 for each of some images: they are split as if they were of one class."""
         return np.zeros(len(self.values[rows]), dtype=np.int64)
 
@@ -344,11 +344,11 @@ class ImageDataset:
         two. Raises BadImage."""
         return self.opened(index).preview()
 
-    def hashes_at(self, rows: Rows) -> NDArray[np.uint64] | None:
+    def hashes_at(self, rows: RowSelection) -> NDArray[np.uint64] | None:
         """Return the hashes of some images, where the source has them."""
         return None if self.hashes is None else self.hashes[rows]
 
-    def known(self, rows: Rows = EVERY) -> tuple[Grouping | None, Indices]:
+    def known(self, rows: RowSelection = EVERY) -> tuple[Grouping | None, Indices]:
         """Return what knows which images of the whole source are equal or alike, and the numbers that some of
         these images have there."""
         numbers = np.arange(len(self))[rows] if isinstance(rows, slice) else rows.astype(np.int64)
@@ -360,7 +360,7 @@ class ImageDataset:
         likeness, _ = self.known(slice(0))
         return likeness is not None and likeness.linked
 
-    def together(self, rows: Rows = EVERY) -> NDArray[np.int64]:
+    def together(self, rows: RowSelection = EVERY) -> NDArray[np.int64]:
         """Return the number of the group of each of some images: those of one group are equal, look alike or
         are of one group of the user's, and whatever splits images keeps them together."""
         likeness, numbers = self.known(rows)
@@ -436,10 +436,10 @@ class Subset(ImageDataset):
         self.listed, self.findings, self.excluded = images.listed, images.findings, images.excluded
         self.value_range = images.value_range
 
-    def hashes_at(self, rows: Rows) -> NDArray[np.uint64] | None:
+    def hashes_at(self, rows: RowSelection) -> NDArray[np.uint64] | None:
         return self.images.hashes_at(self.indices[rows])
 
-    def known(self, rows: Rows = EVERY) -> tuple[Grouping | None, Indices]:
+    def known(self, rows: RowSelection = EVERY) -> tuple[Grouping | None, Indices]:
         return super().known(rows) if self.likeness is not None else self.images.known(self.indices[rows])
 
     def name(self, index: int) -> str:
@@ -473,7 +473,7 @@ class ArrayImages(ImageDataset):
         return self.pixels[index]
 
 
-Parts = tuple[ImageDataset, ImageDataset | None, ImageDataset | None]  # train, validation, test
+SplitParts = tuple[ImageDataset, ImageDataset | None, ImageDataset | None]  # train, validation, test
 
 
 class DataSummary(NamedTuple):
@@ -521,7 +521,7 @@ def members_of_classes(strata: NDArray[np.int64]) -> list[Indices]:
 
 
 def hashes_of(
-    images: ImageDataset, names: NDArray[np.float64] | None, purpose: str, rows: Rows
+    images: ImageDataset, names: NDArray[np.float64] | None, purpose: str, rows: RowSelection
 ) -> NDArray[np.float64]:
     """Return a number in 0 ... 1 for some images: by their names, or by the hashes that the source has."""
     if names is not None:

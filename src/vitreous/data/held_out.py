@@ -36,7 +36,7 @@ from vitreous.data.dataset import (
     ClassTargets,
     ImageDataset,
     Indices,
-    Parts,
+    SplitParts,
     Subset,
     Targets,
     hashes_of,
@@ -64,14 +64,14 @@ PARTS = {
 }
 
 
-def split(images: ImageDataset, config: DataConfig) -> Parts:
+def split(images: ImageDataset, config: DataConfig) -> SplitParts:
     """(train, validation, test) of a source that has no split of its own."""
     return with_own_parts(images, {}, config, where=images.name(0))
 
 
 def with_own_parts(
     train: ImageDataset, held_out: Mapping[str, ImageDataset], config: DataConfig, *, where: str
-) -> Parts:
+) -> SplitParts:
     """Return (train, validation, test) of a source that may have held-out parts of its own.
 
     A single held-out part, whatever its name, is the test set: nothing is selected on it. With both, the
@@ -140,7 +140,7 @@ def part_called(name: str) -> str | None:
     return PARTS.get(word)
 
 
-def by_name(images: ImageDataset, names: Sequence[str], config: DataConfig, *, where: str) -> Parts:
+def by_name(images: ImageDataset, names: Sequence[str], config: DataConfig, *, where: str) -> SplitParts:
     """(train, validation, test) as each image's split says. A single held-out part is the test set."""
     part = np.array([part_called(name) or name for name in names])
     if unknown := sorted(set(part.tolist()) - {"train", "val", "test"}):
@@ -269,10 +269,10 @@ def first_names(names: Sequence[str], groups: NDArray[np.int64]) -> list[str]:
     return [first[group] for group in groups.tolist()]
 
 
-Share = tuple[int, int]  # how many images of a class are held out, at least and at most
+HeldOutRange = tuple[int, int]  # how many images of a class are held out, at least and at most
 
 
-def share_of(fraction: float, images: int, least: int) -> Share:
+def share_of(fraction: float, images: int, least: int) -> HeldOutRange:
     """Return how many of so many images of a class may be held out: at least half of their share, and less
     than twice of it; one of `least` images or more, of fewer none, and never all."""
     if images < least:
@@ -283,7 +283,7 @@ def share_of(fraction: float, images: int, least: int) -> Share:
 
 def members_out_of_share(
     targets: Targets, held: NDArray[np.bool_], counted: NDArray[np.bool_], fraction: float, least: int
-) -> Iterator[tuple[Indices, Share]]:
+) -> Iterator[tuple[Indices, HeldOutRange]]:
     """Yield the images of each class of which too few or too many are held out, and how many should be."""
     all_images = held_images = np.zeros(len(targets.classes) or 1, dtype=np.int64)
     for rows in slices(len(held)):
@@ -310,7 +310,7 @@ def within_share(
     hashes: NDArray[np.float64],
     groups: NDArray[np.int64],
     counted: NDArray[np.bool_],
-    share: Share,
+    share: HeldOutRange,
 ) -> NDArray[np.bool_]:
     """Return which images of a class are held out, group by group: too few are filled up with those of the
     lowest hashes, of too many those with the highest are given back."""
@@ -500,7 +500,7 @@ def read_split(file: Path) -> dict[str, SplitRow]:
 
 def as_recorded(
     own: Mapping[str, ImageDataset], file: Path, part_of: Callable[[str, int], str] | None
-) -> Parts:
+) -> SplitParts:
     """Return (train, validation, test) as a run has recorded them. An image with a new name is recognized by
     its digest; one that is new, of an unknown class, or now in a part of the source that is not the recorded
     one, is left out.

@@ -22,7 +22,7 @@ from vitreous.data.config import AugmentationConfig, DataConfig
 from vitreous.data.dataset import ImageDataset, Indices
 from vitreous.data.image_augmentation import change_colors
 from vitreous.data.image_list import ImageRows
-from vitreous.data.loading import BadFiles, BatchLoader, DevicePrefetcher, Rows, Sample, Sampler
+from vitreous.data.loading import BadFiles, BatchLoader, BatchRows, DevicePrefetcher, Sample, Sampler
 from vitreous.data.sampling import BlockOrder, Order
 from vitreous.data.transforms import (
     crop_encoded,
@@ -187,7 +187,7 @@ class SampleReader(Protocol):
     @property
     def in_memory(self) -> bool: ...
     def read(self, index: int, rng: np.random.Generator | None) -> Sample: ...
-    def collate(self, samples: Sequence[Sample], indices: Indices, rows: Rows) -> Any: ...
+    def collate(self, samples: Sequence[Sample], indices: Indices, rows: BatchRows) -> Any: ...
 
 
 def pipeline(preprocessing: Preprocessing, augmentation: AugmentationConfig | None = None) -> str:
@@ -272,7 +272,7 @@ class ImageReader:
         except MemoryError as error:
             raise BadImage(encoded.name, "it takes more memory than is available") from error
 
-    def collate(self, samples: Sequence[Sample], indices: Indices, rows: Rows) -> Batch:
+    def collate(self, samples: Sequence[Sample], indices: Indices, rows: BatchRows) -> Batch:
         """Return samples as a batch."""
         targets = self.images.targets.tensor(indices)
         damaged = torch.tensor([sample.damage is not None for sample in samples])

@@ -35,7 +35,7 @@ from vitreous.whole_files import whole
 MOST_EQUAL = 100_000  # images whose digests are compared
 MOST_ALIKE = 10_000  # images that are compared with each other when data are opened
 
-Gray = NDArray[np.uint8]  # (N, SIDE, SIDE)
+GrayImages = NDArray[np.uint8]  # (N, SIDE, SIDE)
 Colors = NDArray[np.uint8]  # (N, THUMB, THUMB, 3)
 Links = NDArray[np.int64]  # (P, 2) the numbers of two images, the lower one first
 
@@ -100,7 +100,7 @@ WINDOWS = (
 MIRRORED = [WINDOWS.index((y, {LOW: HIGH, HIGH: LOW}.get(x, x))) for y, x in WINDOWS]
 
 
-def near_pairs(gray: Gray, colors: Colors, labels: NDArray[np.int64]) -> Links:
+def near_pairs(gray: GrayImages, colors: Colors, labels: NDArray[np.int64]) -> Links:
     """Return the pairs of images that look alike, in order: also where one has colors and the other none.
 
     Args:
@@ -128,7 +128,7 @@ def near_pairs(gray: Gray, colors: Colors, labels: NDArray[np.int64]) -> Links:
     return np.unique(found[~glyphs, :2], axis=0)
 
 
-def similar_pairs(gray: Gray) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+def similar_pairs(gray: GrayImages) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """Return (pairs, distances of the images around each). Pairs are (one, other, whether one is mirrored)
     whose coarse copies are much closer than those of the images around: as they are, mirrored, or the middle
     of one."""
@@ -165,7 +165,7 @@ def ordered(pairs: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.unique(np.column_stack([np.sort(pairs[:, :2], axis=1), pairs[:, 2]]), axis=0)
 
 
-def hashed_pairs(gray: Gray) -> NDArray[np.int64]:
+def hashed_pairs(gray: GrayImages) -> NDArray[np.int64]:
     """Return pairs whose hashes agree in a whole part, as `similar_pairs` does: some of those that look
     alike, without comparing all. A hash is 64 bits, whether brightness grows from each cell to the next."""
     cells = gray.reshape(len(gray), 8, SIDE // 8, 16, SIDE // 16).mean(axis=(2, 4), dtype=np.float32)
@@ -197,7 +197,7 @@ def window(part: tuple[float, float], cells: int) -> NDArray[np.float32]:
 
 
 def views(
-    gray: Gray, windows: Sequence[tuple[tuple[float, float], tuple[float, float]]], cells: int
+    gray: GrayImages, windows: Sequence[tuple[tuple[float, float], tuple[float, float]]], cells: int
 ) -> NDArray[np.float32]:
     """Return parts of images, (N * windows, cells, cells), those of an image one after the other."""
     values = gray.astype(np.float32)
@@ -205,7 +205,7 @@ def views(
     return np.stack(found, axis=1).reshape(-1, cells, cells).astype(np.float32)
 
 
-def agreement(gray: Gray, pairs: NDArray[np.int64]) -> NDArray[np.float32]:
+def agreement(gray: GrayImages, pairs: NDArray[np.int64]) -> NDArray[np.float32]:
     """Return the correlation of the images of each pair: of the whole of one with the part of the other that
     fits best."""
     found = np.zeros(len(pairs), dtype=np.float32)
@@ -284,7 +284,7 @@ class ImageHashes(NamedTuple):
     """What was seen of every image where all of them were decoded: hashes of their pixels, small copies."""
 
     digests: list[str]
-    gray: Gray
+    gray: GrayImages
     colors: Colors
 
 

@@ -128,7 +128,7 @@ class BadFiles:
             write_text(path, "".join(lines))
 
 
-class Rows(NamedTuple):
+class BatchRows(NamedTuple):
     """One batch of all processes. mine: the part of it that belongs to this process."""
 
     epoch: int
@@ -172,14 +172,14 @@ class Sampler:
         self.mine = slice(rank * share, (rank + 1) * share)
         self.steps_per_epoch = -(-count // batch_size) if exact else count // batch_size
 
-    def epoch(self, number: int, start: int = 0) -> Iterator[Rows]:
+    def epoch(self, number: int, start: int = 0) -> Iterator[BatchRows]:
         """Yield the batches of an epoch from step `start` on."""
         order = self.order(number)
         for step in range(start, self.steps_per_epoch):
             rows = slice(step * self.batch_size, (step + 1) * self.batch_size)
             indices = order.indices[rows]
             copies = np.zeros_like(indices) if order.copies is None else order.copies[rows]
-            yield Rows(number, step, indices, copies, self.mine)
+            yield BatchRows(number, step, indices, copies, self.mine)
 
 
 class BatchLoader(Generic[BatchT]):
@@ -208,7 +208,7 @@ class BatchLoader(Generic[BatchT]):
         self,
         sampler: Sampler,
         read_sample: Callable[[int, np.random.Generator | None], object],
-        collate: Callable[[Sequence[Any], Indices, Rows], BatchT],
+        collate: Callable[[Sequence[Any], Indices, BatchRows], BatchT],
         workers: int = 0,
         *,
         processes: bool = False,
@@ -253,11 +253,11 @@ class BatchLoader(Generic[BatchT]):
         weakref.finalize(self, executor.shutdown, wait=False, cancel_futures=True)
         return executor
 
-    def batch_and_bad(self, rows: Rows) -> tuple[BatchT | None, BadFiles]:
+    def batch_and_bad(self, rows: BatchRows) -> tuple[BatchT | None, BadFiles]:
         """Return a batch, and what could not be read or is damaged, in this process up to now."""
         return self.batch(rows), self.bad
 
-    def batch(self, rows: Rows, executor: Executor | None = None) -> BatchT | None:
+    def batch(self, rows: BatchRows, executor: Executor | None = None) -> BatchT | None:
         """Return one batch; None if nothing of it can be read in evaluation."""
         indices = rows.indices[rows.mine]
         samples = self.read(rows.epoch, indices, rows.copies[rows.mine], executor)

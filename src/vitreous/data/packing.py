@@ -26,7 +26,7 @@ from vitreous.models.stored import BadImage, Jpeg, stored
 from vitreous.results import Result
 from vitreous.whole_files import folder_for, whole
 
-Sample = dict[str, bytes]  # an image and its label: files by their names
+PackedSample = dict[str, bytes]  # an image and its label: files by their names
 
 
 class Packing(NamedTuple):
@@ -94,7 +94,7 @@ def pack(splits: Splits, folder: Path, packing: Packing, *, strict: bool = False
     return Packed(folder, images, len(sizes), sum(sizes), bad, packing.pipeline)
 
 
-def encoded(images: ImageDataset, packing: Packing, bad: BadFiles) -> Iterator[Sample]:
+def encoded(images: ImageDataset, packing: Packing, bad: BadFiles) -> Iterator[PackedSample]:
     """Every good image, small, with its label."""
     jobs = in_threads(
         partial(shrink, images, packing),
@@ -163,7 +163,7 @@ def shrunk_values(values: np.ndarray, side: int) -> np.ndarray:
     return (small if values.dtype.kind == "f" else np.rint(small)).astype(values.dtype)
 
 
-def write_shard(path: Path, samples: Iterator[Sample], most: int) -> int:
+def write_shard(path: Path, samples: Iterator[PackedSample], most: int) -> int:
     """Up to `most` samples to a tar file; how many there were. None: no file."""
     written = 0
     with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as archive:

@@ -203,7 +203,7 @@ def blank_like(value: object) -> object:
 TOGETHER = 1024  # rows of a Parquet row group
 
 WRONG = ("damaged", "error")  # columns: what is missing of an image, and why it cannot be read
-Columns = dict[str, Any]  # a column's values by its name: a list, or an array with a row for each image
+AnswerColumns = dict[str, Any]  # a column's values by its name: a list, or an array with a row for each image
 
 
 def is_folder(out: str | Path) -> bool:
@@ -300,11 +300,11 @@ class ParquetTables:
         writer.close()
 
 
-def answer_columns(answer: Mapping[str, object]) -> Columns:
+def answer_columns(answer: Mapping[str, object]) -> AnswerColumns:
     """Return an answer as one value for each column: of the labels after the first one `label_2`,
     `probability_2` ...; several labels with a bar between, as manifests have them; shares as JSON; and at
     last what is wrong with the image."""
-    row: Columns = {}
+    row: AnswerColumns = {}
     for name, value in answer.items():
         if name == "top" and isinstance(value, list | tuple):
             for number, each in enumerate(value[1:], start=2):
@@ -317,13 +317,13 @@ def answer_columns(answer: Mapping[str, object]) -> Columns:
     return row | {name: row.pop(name, None) for name in WRONG}
 
 
-def columns_of(answers: Iterable[Answer]) -> Columns:
+def columns_of(answers: Iterable[Answer]) -> AnswerColumns:
     """Return answers as columns, but for what is wrong with their images."""
     rows = [answer_columns(each.to_json()) for each in answers]
     return {name: [row.get(name) for row in rows] for name in rows[0] if name not in WRONG}
 
 
-def label_columns(probabilities: NDArray[np.float32], labels: Sequence[str]) -> Columns:
+def label_columns(probabilities: NDArray[np.float32], labels: Sequence[str]) -> AnswerColumns:
     """Return the most probable label of each image, its probability, and those of all."""
     best = probabilities.argmax(axis=1)
     return {
@@ -333,10 +333,10 @@ def label_columns(probabilities: NDArray[np.float32], labels: Sequence[str]) -> 
     }
 
 
-def filled(rows: ImageRows, columns: Columns) -> Columns:
+def filled(rows: ImageRows, columns: AnswerColumns) -> AnswerColumns:
     """Return a row for each image, given those of the images that could be read: its path, its answer, or
     None in every column of it, and what is wrong with the image."""
-    whole: Columns = {"path": rows.names}
+    whole: AnswerColumns = {"path": rows.names}
     places = range(len(rows.names))
     for name, values in columns.items():
         if name == "path":
@@ -350,7 +350,7 @@ def filled(rows: ImageRows, columns: Columns) -> Columns:
     return whole
 
 
-def table_of(columns: Columns) -> pyarrow.Table:
+def table_of(columns: AnswerColumns) -> pyarrow.Table:
     """Return columns as a pyarrow table; arrays, and lists of arrays or None, as lists of a fixed length."""
     arrays = {}
     for name, values in columns.items():

@@ -21,13 +21,12 @@ from vitreous.models.preprocessing import Preprocessing
 if TYPE_CHECKING:
     import torch
 
-    from vitreous.models.model import Program
+    from vitreous.models.model import Compute, Program
 else:  # exported models answer without it
     torch = LazyModule("torch")
 
 ABOUT = ("kind", "task", "model", "preprocessing", "labels", "license", "parameters", "inputs", "precision")
 PIXELS = "pixels"  # inputs that are images as they are, uint8 (B, H, W, C), for probabilities
-Compute = Callable[..., list[NDArray[np.float32]]]  # of images, and of how many outputs: all, by default
 
 
 class ProgramFormat(NamedTuple):

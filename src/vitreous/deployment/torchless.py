@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.image_list import ImageRows
 from vitreous.data.workers import in_order, worker_count
-from vitreous.deployment.answers import Choice, Columns, Prediction, label_columns
+from vitreous.deployment.answers import AnswerColumns, Choice, Prediction, label_columns
 from vitreous.deployment.programs import PIXELS, Exported, format_of, open_exported
 from vitreous.errors import utf8_name
 from vitreous.extensions import CLASSES, outputs_of_task
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.stored import BadImage, Stored
 
-Prepared = NDArray[Any]  # pixels as the file takes them, (H, W, C); or as its model does, (C, H, W)
+PreparedImage = NDArray[Any]  # pixels as the file takes them, (H, W, C); or as its model does, (C, H, W)
 MANY = 4000  # images: for more, loading PyTorch and compiled loops is worth it
 BATCH = 8  # images: what a CPU computes fastest, or nearly so
 
@@ -51,7 +51,7 @@ class TorchlessClassifier:
     def rows(self, images: ImageDataset) -> Iterator[ImageRows]:
         """Yield images as `probabilities` takes them, in batches and in order."""
 
-        def read(index: int) -> tuple[Prepared, str | None] | BadImage:
+        def read(index: int) -> tuple[PreparedImage, str | None] | BadImage:
             try:
                 opened = images.opened(index, self.preprocessing)
                 image = opened.array() if self.takes_pixels else prepared(opened, self.preprocessing)
@@ -64,7 +64,7 @@ class TorchlessClassifier:
             for start in range(0, len(images), self.batch_size):
                 batch = list(islice(found, self.batch_size))
                 names = [utf8_name(images.name(start + place)) for place in range(len(batch))]
-                good: list[Prepared] = []
+                good: list[PreparedImage] = []
                 failed: dict[int, str] = {}
                 damaged: dict[int, str] = {}
                 for place, one in enumerate(batch):
@@ -77,14 +77,14 @@ class TorchlessClassifier:
                         damaged[place] = damage
                 yield ImageRows(names, good, failed, damaged)
 
-    def answers(self, names: list[str], images: list[Prepared]) -> list[Prediction]:
+    def answers(self, names: list[str], images: list[PreparedImage]) -> list[Prediction]:
         """Return the most probable labels of each image of a batch."""
         answers: list[Prediction] = []
         for name, row in zip(names, probabilities(self.exported, images), strict=True):
             answers.append(Prediction.of(name, choices(self.labels, row, self.top)))
         return answers
 
-    def columns(self, names: list[str], images: list[Prepared]) -> Columns:
+    def columns(self, names: list[str], images: list[PreparedImage]) -> AnswerColumns:
         """Return the most probable label of each image, its probability, and those of all."""
         return label_columns(probabilities(self.exported, images), self.labels)
 
@@ -107,7 +107,7 @@ def prepared(image: Stored, how: Preprocessing) -> Float[np.ndarray, "C H W"]:
     return np.ascontiguousarray((pixels * factor + shift).transpose(2, 0, 1))
 
 
-def probabilities(found: Exported, images: Sequence[Prepared]) -> Float[np.ndarray, "B classes"]:
+def probabilities(found: Exported, images: Sequence[PreparedImage]) -> Float[np.ndarray, "B classes"]:
     """Return the probability of each label of images."""
     if found.about["inputs"] == PIXELS:  # of its own size each
         return np.concatenate([found.compute(image[None], 1)[0] for image in images])

@@ -38,7 +38,7 @@ SEARCHED = (0.05, 20.0)  # temperatures
 THRESHOLDS = "thresholds.json"  # beside the weights
 
 Logits = Float[Tensor, "N classes"]
-Targets = Int[Tensor, " N"] | Float[Tensor, "N classes"]
+TargetTensor = Int[Tensor, " N"] | Float[Tensor, "N classes"]
 
 
 def calibrate_model(
@@ -90,7 +90,9 @@ def calibrate_model(
     return before, label_evaluation(labels, images, calibrated, model.temperature)
 
 
-def fit_temperature(logits: Logits, targets: Targets, learned: tuple[Tensor, Tensor] | None = None) -> float:
+def fit_temperature(
+    logits: Logits, targets: TargetTensor, learned: tuple[Tensor, Tensor] | None = None
+) -> float:
     """Return the temperature with the least cross-entropy.
 
     A few images tell it only roughly. So those that the model learned from are taken in, as far as they
@@ -109,7 +111,7 @@ def fit_temperature(logits: Logits, targets: Targets, learned: tuple[Tensor, Ten
     return 1 / scale
 
 
-def helps(logits: Logits, targets: Targets, learned: tuple[Tensor, Tensor] | None = None) -> bool:
+def helps(logits: Logits, targets: TargetTensor, learned: tuple[Tensor, Tensor] | None = None) -> bool:
     """Return whether the cross-entropy of images falls by a temperature that was fitted without them: each
     fifth by one that is fitted on the others."""
     folds = torch.arange(len(logits)) % FOLDS
@@ -121,7 +123,7 @@ def helps(logits: Logits, targets: Targets, learned: tuple[Tensor, Tensor] | Non
     return gain > 0
 
 
-def summed_loss(logits: Logits, targets: Targets) -> Callable[[float], float]:
+def summed_loss(logits: Logits, targets: TargetTensor) -> Callable[[float], float]:
     """Return the cross-entropy of all images as a function of a factor of the logits; it is convex.
 
     As in Platt's method (1999) the targets are not quite 0 and 1, since N images that are all right do not

@@ -74,34 +74,34 @@ MOST_ASKED = 20_000  # held-out images
 MOST_CLASSES = 200  # which an SVM asks about pair by pair
 UNSEEN = -20.0  # the bias of a class without an image
 
-Rows = Int[np.ndarray, " n"]
-Values = Float[Tensor, "N D"]
+RowNumbers = Int[np.ndarray, " n"]
+FeatureMatrix = Float[Tensor, "N D"]
 ValueRange = tuple[tuple[float, float], ...] | None  # of stored values, as in a preprocessing
 
 
 # ---- What is seen of images
 
 
-class Seen(NamedTuple):
+class ImageFeatures(NamedTuple):
     """What a descriptor or a network gives of images, and of their mirror images where they are learned from,
     too."""
 
-    values: Values
-    mirrored: Values | None = None
+    values: FeatureMatrix
+    mirrored: FeatureMatrix | None = None
 
-    def columns(self, some: tuple[int, int] | None) -> Seen:
+    def columns(self, some: tuple[int, int] | None) -> ImageFeatures:
         """Return some of the numbers of each image; None: all of them."""
         if some is None:
             return self
         first, end = some
         mirrored = None if self.mirrored is None else self.mirrored[:, first:end]
-        return Seen(self.values[:, first:end].contiguous(), mirrored)
+        return ImageFeatures(self.values[:, first:end].contiguous(), mirrored)
 
-    def at(self, rows: Rows) -> Seen:
+    def at(self, rows: RowNumbers) -> ImageFeatures:
         """Return what is seen of some of them."""
-        return Seen(self.values[rows], None if self.mirrored is None else self.mirrored[rows])
+        return ImageFeatures(self.values[rows], None if self.mirrored is None else self.mirrored[rows])
 
-    def and_mirrored(self, truth: Truth) -> tuple[Values, Truth]:
+    def and_mirrored(self, truth: Truth) -> tuple[FeatureMatrix, Truth]:
         """Return all values, with the truth of each."""
         if self.mirrored is None:
             return self.values, truth
@@ -119,7 +119,7 @@ def squashed(channels: int, value_range: ValueRange = None) -> Preprocessing:
     )
 
 
-def shown(images: ImageDataset, prepared: Preprocessing) -> tuple[Tensor, Rows]:
+def shown(images: ImageDataset, prepared: Preprocessing) -> tuple[Tensor, RowNumbers]:
     """Return the images that can be read as classical methods see them, uint8 (N, C, 64, 64), and their
     numbers in the dataset: from images that are prepared for these methods, or for a model."""
 
@@ -132,14 +132,14 @@ def shown(images: ImageDataset, prepared: Preprocessing) -> tuple[Tensor, Rows]:
 
 
 @torch.inference_mode()
-def seen_by_classical(pixels: Tensor, kind: str) -> Values:
+def seen_by_classical(pixels: Tensor, kind: str) -> FeatureMatrix:
     """Return uint8 images (N, C, 64, 64) as a descriptor has them."""
     return torch.cat([DESCRIPTORS[kind].describe(some.float()) for some in torch.split(pixels, TOGETHER)])
 
 
-def described(pixels: Tensor, kind: str, *, mirrored: bool = False) -> Seen:
+def described(pixels: Tensor, kind: str, *, mirrored: bool = False) -> ImageFeatures:
     """Return uint8 images (N, C, 64, 64), and their mirror images, as a descriptor has them."""
-    return Seen(
+    return ImageFeatures(
         seen_by_classical(pixels, kind), seen_by_classical(pixels.flip(-1), kind) if mirrored else None
     )
 
@@ -158,7 +158,7 @@ class Problem(NamedTuple):
 
     task: str
     outputs: int
-    groups: Rows | None = None
+    groups: RowNumbers | None = None
 
     @property
     def meaning(self) -> OutputKind:
@@ -202,19 +202,21 @@ class MachineSetting(Config):
             more = f", without mirror images, as there are more than {MOST_MIRRORED:,} images"
         return f"C {self.cost:g}, gamma {self.gamma:.3g}{more}"
 
-    def fit(self, seen: Seen, truth: Truth) -> tuple[KernelConfig, KernelMachine]:
+    def fit(self, seen: ImageFeatures, truth: Truth) -> tuple[KernelConfig, KernelMachine]:
         """Fit a machine on images."""
         values, of = seen.and_mirrored(truth) if self.mirrored else (seen.values, truth)
         near = torch.exp(-self.gamma * squared_distances(values, values))
         machine, _ = self.machine(near, of.numpy(), values)
         return machine.config, machine
 
-    def machine(self, near: Tensor, targets: Rows, values: Values) -> tuple[KernelMachine, Rows]:
+    def machine(
+        self, near: Tensor, targets: RowNumbers, values: FeatureMatrix
+    ) -> tuple[KernelMachine, RowNumbers]:
         """Fit a machine on how near images are to each other. Return it, and the rows of its vectors."""
         from sklearn.svm import SVC
 
         fitted = SVC(C=self.cost, kernel="precomputed").fit(near.numpy(), targets)
-        support: Rows = fitted.support_
+        support: RowNumbers = fitted.support_
         known: list[int] = fitted.classes_.tolist()
         counts = [0] * self.classes
         for number, count in zip(known, fitted.n_support_.tolist(), strict=True):
@@ -254,7 +256,7 @@ class NeighborsSetting(Config):
         """It in words."""
         return f"neighbors {self.neighbors}"
 
-    def fit(self, seen: Seen, truth: Truth) -> tuple[NeighborsConfig, Neighbors]:
+    def fit(self, seen: ImageFeatures, truth: Truth) -> tuple[NeighborsConfig, Neighbors]:
         """Keep the images."""
         labels = truth.float().reshape(len(truth), -1)
         if outputs_of_task(self.task) == "softmax":
@@ -279,7 +281,7 @@ class LogisticSetting(Config):
         """It in words."""
         return f"penalty {self.penalty:g}"
 
-    def fit(self, seen: Seen, truth: Truth) -> tuple[LinearConfig, nn.Module]:
+    def fit(self, seen: ImageFeatures, truth: Truth) -> tuple[LinearConfig, nn.Module]:
         """Fit a linear map on images."""
         from sklearn.linear_model import LogisticRegression
 
@@ -313,7 +315,7 @@ class RidgeSetting(Config):
         """It in words."""
         return f"penalty {self.penalty:g}"
 
-    def fit(self, seen: Seen, truth: Truth) -> tuple[LinearConfig, nn.Module]:
+    def fit(self, seen: ImageFeatures, truth: Truth) -> tuple[LinearConfig, nn.Module]:
         """Fit a linear map on images."""
         meaning = outputs_of_task(self.task)
         std = spread_of(seen.values, meaning)
@@ -359,13 +361,13 @@ class Fitted:
     answers: Outputs
 
     @torch.inference_mode()
-    def ask(self, values: Values) -> Outputs:
+    def ask(self, values: FeatureMatrix) -> Outputs:
         """Return the answers to other images."""
         return torch.cat([self.head(some) for some in torch.split(values, 4 * TOGETHER)])
 
 
 def best_setting(
-    name: str, sees: str, settings: Sequence[Setting], seen: Seen, truth: Truth, problem: Problem
+    name: str, sees: str, settings: Sequence[Setting], seen: ImageFeatures, truth: Truth, problem: Problem
 ) -> Fitted:
     """Choose the setting of a method by what it answers to images that it was not fitted on: by the score,
     and by the loss where that is equal. Fit it on all of them."""
@@ -389,7 +391,7 @@ def best_setting(
 def support_vectors(
     name: str,
     sees: str,
-    seen: Seen,
+    seen: ImageFeatures,
     truth: Truth,
     problem: Problem,
     gammas: Sequence[float] = GAMMAS[:1],
@@ -399,7 +401,7 @@ def support_vectors(
     began = time.perf_counter()
     scale = 1 / (seen.values.shape[1] * max(float(seen.values.var(correction=0)), 1e-12))
     folds = problem.folds(truth)
-    views = [Seen(seen.values)] if seen.mirrored is None else [Seen(seen.values), seen]
+    views = [ImageFeatures(seen.values)] if seen.mirrored is None else [ImageFeatures(seen.values), seen]
     best: tuple[float, float] | None = None
     for view in views:
         values, of = view.and_mirrored(truth)
@@ -433,14 +435,14 @@ def support_vectors(
     return Fitted(method, head, best_answers)
 
 
-def nearest_neighbors(name: str, sees: str, seen: Seen, truth: Truth, problem: Problem) -> Fitted:
+def nearest_neighbors(name: str, sees: str, seen: ImageFeatures, truth: Truth, problem: Problem) -> Fitted:
     """Choose how many of the nearest images answer."""
     task, outputs = problem.task, problem.outputs
     settings = [NeighborsSetting(neighbors=count, task=task, outputs=outputs) for count in NEIGHBORS]
     return best_setting(name, sees, settings, seen, truth, problem)
 
 
-def linear(name: str, sees: str, seen: Seen, truth: Truth, problem: Problem) -> Fitted:
+def linear(name: str, sees: str, seen: ImageFeatures, truth: Truth, problem: Problem) -> Fitted:
     """Fit a linear map: ridge regression for numbers and several labels; for classes logistic regression, or
     where an image has many numbers ridge regression, which is as accurate within a point at a hundredth of
     the time."""
@@ -472,7 +474,7 @@ def linear(name: str, sees: str, seen: Seen, truth: Truth, problem: Problem) -> 
     return Fitted(method, head, (slope * chosen + shift).float())
 
 
-def spread_of(values: Values, meaning: OutputKind) -> Float[Tensor, " D"]:
+def spread_of(values: FeatureMatrix, meaning: OutputKind) -> Float[Tensor, " D"]:
     """Return what ridge regression divides numbers by: for classes the spread of each; one that hardly varies
     is not enlarged, as it may be any of other images."""
     if meaning != "softmax":
@@ -532,7 +534,7 @@ def as_probabilities(scores: Tensor, targets: Tensor) -> tuple[float, float]:
 Suited = tuple[str, str, Callable[..., Fitted]]  # its name, what it sees, and what fits it
 
 
-def methods_for(data: DataSummary, problem: Problem, counts: Rows) -> list[Suited]:
+def methods_for(data: DataSummary, problem: Problem, counts: RowNumbers) -> list[Suited]:
     """Return which methods suit images of such a size, and so many classes, the most promising ones first.
 
     Args:
@@ -585,9 +587,9 @@ class Learned(NamedTuple):
     """
 
     pixels: Tensor  # uint8 (N, C, 64, 64)
-    rows: Rows
+    rows: RowNumbers
     truth: Truth
-    groups: Rows
+    groups: RowNumbers
     prepared: Preprocessing
     of: int
 
@@ -633,7 +635,7 @@ def baselines_on(
         score, interval = problem.measures.of(answers, truth), problem.measures.interval(answers, truth)
         return Baseline(name, score, interval, settings, seconds)
 
-    values: dict[str, Values] = {}
+    values: dict[str, FeatureMatrix] = {}
     results: list[Baseline] = []
     for method, head in fitted:
         began = time.perf_counter()
@@ -704,7 +706,7 @@ def fit_classical(
     mirrored &= problem.meaning == "softmax"
     too_many = mirrored and len(learned.truth) > MOST_MIRRORED
     mirrored &= not too_many
-    values: dict[str, Seen] = {}
+    values: dict[str, ImageFeatures] = {}
     methods: list[Fitted] = []
     for name, sees, fit in methods_for(splits.summary, problem, counts):
         if sees not in values:
@@ -777,7 +779,7 @@ def try_mirroring(splits: Splits) -> Mirroring | None:
         how = MachineSetting(cost=COSTS[0], gamma=scale, classes=classes)
         right = np.zeros(len(targets), dtype=bool)
         for known, others in folds:
-            learned = Seen(torch.cat([each[known] for each in values[:count]]))
+            learned = ImageFeatures(torch.cat([each[known] for each in values[:count]]))
             _, machine = how.fit(learned, torch.from_numpy(np.tile(targets[known], count)))
             with torch.inference_mode():
                 answers = machine(values[0][others]).argmax(dim=1).numpy()

@@ -18,9 +18,9 @@ from vitreous.data.findings import Finding, finding
 from vitreous.data.image_samples import Batch
 from vitreous.evaluation.outputs import (
     MOST_KEPT,
-    AveragedViews,
     Batching,
-    Outputs,
+    ImageAnswerer,
+    ModelOutputs,
     class_columns,
     class_labels,
     compute_outputs,
@@ -42,7 +42,6 @@ from vitreous.evaluation.scores import (
     wilson_interval,
 )
 from vitreous.languages.terminal import said, word
-from vitreous.models.model import Runnable
 from vitreous.results import percent
 from vitreous.training.distributed import ALONE
 
@@ -330,7 +329,7 @@ class MultiLabelEvaluation(LabelEvaluation):
 
 
 def evaluate(
-    model: Runnable | AveragedViews, images: ImageDataset, **batching: Unpack[Batching]
+    model: ImageAnswerer, images: ImageDataset, **batching: Unpack[Batching]
 ) -> ClassificationEvaluation | MultiLabelEvaluation:
     """Classify every one of `images` once and compare with its class, or its classes. Raises InputError: the
     model does not know the classes, or no image could be decoded."""
@@ -367,7 +366,7 @@ def evaluate(
 
 
 def label_evaluation(
-    labels: tuple[str, ...], images: ImageDataset, outputs: Outputs, temperature: float
+    labels: tuple[str, ...], images: ImageDataset, outputs: ModelOutputs, temperature: float
 ) -> ClassificationEvaluation | MultiLabelEvaluation:
     """Compare the logits of images with their classes.
 
@@ -398,7 +397,7 @@ def label_evaluation(
 
 
 def from_summaries(
-    labels: tuple[str, ...], images: ImageDataset, outputs: Outputs, temperature: float
+    labels: tuple[str, ...], images: ImageDataset, outputs: ModelOutputs, temperature: float
 ) -> ClassificationEvaluation:
     """Return the evaluation of images of which `outputs` has the summaries."""
     predictions, confidence, true, in_top5, before = outputs.values[:, :5].numpy().T.copy()

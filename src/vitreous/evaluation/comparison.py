@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from vitreous.evaluation.result import Answered, Answers, Evaluation
+from vitreous.evaluation.result import Answers, AnswerValue, Evaluation
 from vitreous.evaluation.scores import ExampleScores, Interval, quantile_interval
 from vitreous.languages import phrase, words
 from vitreous.results import Result, percent
-from vitreous.training.callbacks import Row
+from vitreous.training.callbacks import MetricsRow
 
 MOST_NAMED = 100  # differing examples in the JSON
 SIGNIFICANT = 0.05
@@ -30,7 +30,7 @@ class ComparedRun(NamedTuple):
     name: str
     path: Path
     parameters: int
-    rows: Sequence[Row]  # of metrics.jsonl
+    rows: Sequence[MetricsRow]  # of metrics.jsonl
     settings: Mapping[str, object]  # the leaves of its configuration
     evaluation: Evaluation | None = None  # of its held-out part; None: single examples have no answers
 
@@ -271,7 +271,7 @@ def loss_lines(runs: Sequence[ComparedRun]) -> list[list[str]]:
     return lines
 
 
-def in_words(value: Answered, classes: Sequence[str]) -> str:
+def in_words(value: AnswerValue, classes: Sequence[str]) -> str:
     """Return what a class number, several, a number or a text means."""
     if isinstance(value, list):
         return ", ".join(classes[each] for each in value)
@@ -287,8 +287,8 @@ def in_classes(answers: Answers, classes: Sequence[str]) -> Answers:
     every = [*classes, *(name for name in answers.classes if name not in classes)]
     numbers = [every.index(name) for name in answers.classes]
 
-    def renumbered(values: Sequence[Answered]) -> list[Answered]:
-        found: list[Answered] = []
+    def renumbered(values: Sequence[AnswerValue]) -> list[AnswerValue]:
+        found: list[AnswerValue] = []
         for value in values:
             if isinstance(value, list):
                 found.append([numbers[each] for each in value])

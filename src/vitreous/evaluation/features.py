@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from vitreous.data.dataset import ImageDataset, LabelTargets
 from vitreous.data.image_samples import Batch
 from vitreous.errors import InputError, cache_folder
-from vitreous.evaluation.outputs import Batching, Outputs, compute_outputs
+from vitreous.evaluation.outputs import Batching, ModelOutputs, compute_outputs
 from vitreous.models.model import Runnable
 from vitreous.models.stored import BadImage
 from vitreous.training.precision import answering_precision, computing
@@ -81,7 +81,7 @@ def extract(
 
 def feature_outputs(
     model: Runnable | nn.Module, images: ImageDataset, **batching: Unpack[Batching]
-) -> Outputs:
+) -> ModelOutputs:
     """Compute what the head of a model sees of every image, (N, D). Raises InputError: no image is good."""
     encoder: Any = model
 

@@ -17,7 +17,7 @@ from vitreous.models.preprocessing import NativePreprocessing, unpadded
 from vitreous.models.vit import ViT
 from vitreous.training.precision import weights_type
 
-Images = Float[Tensor, "B C H W"] | Sequence[Float[Tensor, "C H W"]]
+NativeImages = Float[Tensor, "B C H W"] | Sequence[Float[Tensor, "C H W"]]
 
 
 class NativeAspect(nn.Module):
@@ -72,7 +72,7 @@ class NativeAspect(nn.Module):
             return table
         return resize_table(table, self.config.grid, grid, self.interpolation)
 
-    def embed(self, images: Images) -> tuple[Float[Tensor, "B T D"], list[int]]:
+    def embed(self, images: NativeImages) -> tuple[Float[Tensor, "B T D"], list[int]]:
         """z_0 of images of any sizes, padded with zeros, and the number of tokens of each."""
         rows: list[Tensor] = []
         tables: dict[tuple[int, int], Tensor] = {}
@@ -87,7 +87,7 @@ class NativeAspect(nn.Module):
             rows.append(self.model.embedding_norm(z))
         return nn.utils.rnn.pad_sequence(rows, batch_first=True), [len(row) for row in rows]
 
-    def tokens(self, images: Images) -> list[Float[Tensor, "T D"]]:
+    def tokens(self, images: NativeImages) -> list[Float[Tensor, "T D"]]:
         """The tokens of each image after the last layer and the final norm."""
         z, lengths = self.embed(images)
         mask = None
@@ -101,12 +101,12 @@ class NativeAspect(nn.Module):
         z = self.model.norm(z)
         return [row[:length] for row, length in zip(z, lengths, strict=True)]
 
-    def features(self, images: Images) -> Float[Tensor, "B *features"]:
+    def features(self, images: NativeImages) -> Float[Tensor, "B *features"]:
         """What the head sees of each image."""
         pooled = torch.cat([self.model.pool(tokens[None]) for tokens in self.tokens(images)])
         return self.model.representation(pooled)
 
-    def forward(self, images: Images) -> Float[Tensor, "B *classes"]:
+    def forward(self, images: NativeImages) -> Float[Tensor, "B *classes"]:
         """Class logits; the features where the model has no head.
 
         Args:

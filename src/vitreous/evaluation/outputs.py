@@ -27,7 +27,7 @@ from vitreous.training.threads import Threads
 
 MOST_KEPT = 1000  # classes of which all probabilities are kept: of 21,841, those of 50,000 images are 4 GiB
 
-Progress = Callable[[int, int], None]
+ProgressCallback = Callable[[int, int], None]
 
 
 class Batching(TypedDict, total=False):
@@ -42,12 +42,12 @@ class Batching(TypedDict, total=False):
     device: str | torch.device
     batch_size: int
     workers: int
-    progress: Progress | None
+    progress: ProgressCallback | None
     world: World
     threads: Threads | None
 
 
-class Outputs(NamedTuple):
+class ModelOutputs(NamedTuple):
     """The outputs for the images that could be decoded."""
 
     indices: Int[np.ndarray, " N"]  # the number of each image in its dataset
@@ -83,10 +83,10 @@ def compute_outputs(
     device: str | torch.device = "cpu",
     batch_size: int = 64,
     workers: int = 0,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
     world: World = ALONE,
     threads: Threads | None = None,
-) -> Outputs:
+) -> ModelOutputs:
     """Pass every image through a model once, in evaluation mode; its mode is restored.
 
     Args:
@@ -137,7 +137,7 @@ def compute_outputs(
     rows, order = torch.cat(indices).sort()
     found = torch.cat(values)[order] if world.size > 1 else torch.cat(values)
     names = tuple(utf8_name(images.name(row)) for row in rows.tolist())
-    return Outputs(rows.numpy(), names, found, failed, damaged, time.perf_counter() - started)
+    return ModelOutputs(rows.numpy(), names, found, failed, damaged, time.perf_counter() - started)
 
 
 def number_outputs(model: nn.Module, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B outputs"]:
@@ -180,7 +180,7 @@ def class_columns(labels: tuple[str, ...], images: ImageDataset) -> Int[Tensor, 
     return torch.tensor([places[same_name(label)] for label in images.classes])
 
 
-def class_labels(model: Runnable | AveragedViews, images: ImageDataset) -> tuple[str, ...]:
+def class_labels(model: ImageAnswerer, images: ImageDataset) -> tuple[str, ...]:
     """Return the label of each output of the model, among which every class of `images` is; those of the
     images where the model has none, when their number is right."""
     outputs = model.config.num_classes
@@ -233,6 +233,9 @@ class AveragedViews(nn.Module):
         if meaning == "sigmoid":
             return outputs.sigmoid().mean(dim=0).logit(eps=1e-7)
         return outputs.log_softmax(dim=-1).logsumexp(dim=0) - math.log(len(outputs))
+
+
+ImageAnswerer = Runnable | AveragedViews
 
 
 def views(images: Float[Tensor, "B C H W"], *, mirrored: bool) -> list[Float[Tensor, "B C H W"]]:

@@ -41,15 +41,15 @@ class TextTable(NamedTuple):
     words: int = 1
 
 
-Answered = int | list[int] | float | str  # a class number, a list of them, a number or a text
+AnswerValue = int | list[int] | float | str  # a class number, a list of them, a number or a text
 
 
 class Answers(NamedTuple):
     """The answer to each example, beside what is true."""
 
     classes: Sequence[str]  # what class numbers mean; none where the answers are numbers or texts themselves
-    true: Sequence[Answered]
-    given: Sequence[Answered]
+    true: Sequence[AnswerValue]
+    given: Sequence[AnswerValue]
     loss: Float[np.ndarray, " N"]  # how far the answer is from what is true, in the unit of `loss_name`
     confidence: Float[np.ndarray, " N"] | None = None  # the answer's probability
     right: np.ndarray | None = None  # whether the answer is right; None where it is more or less so

@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from markupsafe import Markup
 from torch import Tensor, nn
 
-from vitreous.evaluation.outputs import Progress
+from vitreous.evaluation.outputs import ProgressCallback
 from vitreous.inspection.images import Pixels, contact_sheet, overlay
 from vitreous.inspection.measures import map_words, readout_of, rollout_map
 from vitreous.inspection.page import HTML, Exhibit, exhibit
@@ -31,7 +31,7 @@ STEPS = 16  # of integrated gradients
 SAME, PARTLY = 0.5, 0.25  # rank correlations: a map above hardly, or only in part, depends on the weights
 MOST_SHOWN = 4  # images, each with all methods
 BUDGET = 4e12  # operations of a page's attributions: about a minute on two cores
-Maps = Mapping[str, Float[Tensor, "B rows columns"]]
+AttributionMaps = Mapping[str, Float[Tensor, "B rows columns"]]
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Attribution:
     """
 
     classes: Int[Tensor, "B"]
-    maps: Maps
+    maps: AttributionMaps
     correlation: Mapping[str, Float[Tensor, "B"]]
     total: Float[Tensor, "B"]
     difference: Float[Tensor, "B"]
@@ -63,7 +63,7 @@ def attribute_batch(
     *,
     steps: int = STEPS,
     seed: int = 0,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Attribution:
     """Attribute the logit of `classes`, by default of each image's prediction, to patches, image by image.
 
@@ -98,7 +98,7 @@ def attribute_batch(
 
 def all_maps(
     model: ViT, image: Float[Tensor, "1 C H W"], target: Int[Tensor, "1"], steps: int
-) -> tuple[Maps, Float[Tensor, "2 1"]]:
+) -> tuple[AttributionMaps, Float[Tensor, "2 1"]]:
     """Return the map of each method for one image, and what integrated gradients add up to, and should."""
     evidence = relevance(model, image, target)
     pixels, difference = integrated_gradients(model, image, target, steps=steps)

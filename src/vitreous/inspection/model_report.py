@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from vitreous.errors import InputError, Param, check_free, nearest, writing_to
-from vitreous.evaluation.outputs import Progress
+from vitreous.evaluation.outputs import ProgressCallback
 from vitreous.extensions import imported, kinds
 from vitreous.inspection import survey_figures as figures
 from vitreous.inspection.architecture import architecture_figure
@@ -34,7 +34,7 @@ from vitreous.inspection.model_figures import (
 )
 from vitreous.inspection.page import Exhibit, Inspection, LeftOut, left_out, save_arrays, write_page
 from vitreous.inspection.relevance import Relevance, relevances
-from vitreous.inspection.survey import Lens, Prepared, Survey, layer_features, survey
+from vitreous.inspection.survey import Lens, PreparedImages, Survey, layer_features, survey
 from vitreous.languages import phrase, speaking
 from vitreous.models.ensemble import Ensemble
 from vitreous.models.model import Model
@@ -72,7 +72,7 @@ class InspectionRequest:
     other_name: str = "the other"
     labels: Sequence[str] = ()
     attributions: int | None = None
-    progress: Progress | None = None
+    progress: ProgressCallback | None = None
 
 
 def write_inspection(
@@ -202,7 +202,7 @@ def vit_exhibits(model: ViT, images: Sequence[tuple[ImageLike, str]], request: I
     labels = labels_of(model)
     wanted = None if request.label is None else class_number(labels, request.label)
     names = [name for _, name in images]
-    batch = Prepared(model.preprocessing, [image for image, _ in images])
+    batch = PreparedImages(model.preprocessing, [image for image, _ in images])
     close = batch[:CLOSE]
     seen = survey(model, batch, patch=patch, close=CLOSE, progress=request.progress)
     view = view_of(short_name(request.name), model, close, seen, names, request.labels, wanted)
@@ -268,7 +268,7 @@ def other_view(
 ) -> tuple[Tensor, View]:
     """Return the features of each layer of another model on the same images, with its own preprocessing; and
     what it sees in those that are shown."""
-    batch = Prepared(model.preprocessing, [image for image, _ in images])
+    batch = PreparedImages(model.preprocessing, [image for image, _ in images])
     close, (rows, columns) = batch[:CLOSE], model.config.grid
     seen = survey(model, close, patch=(rows // 2, columns // 2), close=CLOSE)
     names = [name for _, name in images]

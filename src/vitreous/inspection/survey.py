@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from vitreous.evaluation.outputs import Progress
+from vitreous.evaluation.outputs import ProgressCallback
 from vitreous.extensions import CLASSES, outputs_of
 from vitreous.inspection.capture import capture_attention
 from vitreous.inspection.measures import (
@@ -37,7 +37,7 @@ MAP_BYTES = 1 << 25  # of one layer's maps for one batch; reducing them takes fo
 FOLLOWED = 5  # classes followed through the layers
 
 
-class Prepared:
+class PreparedImages:
     """Images that are prepared when a slice of them is asked for, since all at once would fill the memory."""
 
     def __init__(self, preprocessing: Preprocessing, images: Sequence[ImageLike]) -> None:
@@ -100,11 +100,11 @@ class Survey:
 
 def survey(
     model: ViT,
-    images: Float[Tensor, "B C H W"] | Prepared,
+    images: Float[Tensor, "B C H W"] | PreparedImages,
     *,
     patch: tuple[int, int],
     close: int = 8,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Survey:
     """Measure `model`, in evaluation mode, on `images`.
 
@@ -194,7 +194,9 @@ def follow(predictions: Float[Tensor, "B layers classes"]) -> Lens:
 
 
 @torch.inference_mode()
-def layer_features(model: ViT, images: Float[Tensor, "B C H W"] | Prepared) -> Float[Tensor, "B layers D"]:
+def layer_features(
+    model: ViT, images: Float[Tensor, "B C H W"] | PreparedImages
+) -> Float[Tensor, "B layers D"]:
     """Return `Survey.features` alone."""
     prefix, device = model.config.num_prefix_tokens, next(model.parameters()).device
     size = batch_size(model.config)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 LANGUAGES = ("en", "ko")
-Tree = dict[str, Any]  # texts, and trees of them
+CatalogTree = dict[str, Any]  # texts, and trees of them
 CURRENT: ContextVar[str] = ContextVar("language", default="en")
 
 
@@ -53,17 +53,17 @@ def language_of_locale(variables: Mapping[str, str]) -> str:
 
 
 @cache
-def catalog(language: str) -> Tree:
+def catalog(language: str) -> CatalogTree:
     """Return the words of a language as a tree, each in one line."""
     folders = [Path(__file__).parent, *(folder_of(name) for name, addon in addons().items() if addon.words)]
-    whole: Tree = {}
+    whole: CatalogTree = {}
     for folder in folders:
         text = (folder / f"{language}.toml").read_text(encoding="utf-8")
         extend(whole, tomllib.loads(text))
     return whole
 
 
-def extend(tree: Tree, more: Mapping[str, Any]) -> None:
+def extend(tree: CatalogTree, more: Mapping[str, Any]) -> None:
     """Put the entries of `more` into a tree, which has none of them yet, each text in one line."""
     for name, entry in more.items():
         if isinstance(entry, str):

@@ -18,7 +18,7 @@ from vitreous.layers.attention import Heads
 from vitreous.layers.embedding import Grid
 from vitreous.layers.initialization import GoogleInit
 
-Pairs = Literal["interleaved", "halves"]
+PairLayout = Literal["interleaved", "halves"]
 Coordinates = Literal["index", "centered", "centered-min", "centered-max"]
 
 
@@ -111,7 +111,7 @@ class RotaryPositions2d(nn.Module):
         num_prefix_tokens: int,
         temperature: float = 100.0,
         periods: Sequence[float] | None = None,
-        pairs: Pairs = "interleaved",
+        pairs: PairLayout = "interleaved",
         coordinates: Coordinates = "index",
         axes: str = "xy",
         offset: float = 0.0,
@@ -199,7 +199,7 @@ class MixedRotaryPositions2d(nn.Module):
         heads: int,
         num_prefix_tokens: int,
         temperature: float = 10.0,
-        pairs: Pairs = "interleaved",
+        pairs: PairLayout = "interleaved",
         axes: str = "xy",
         offset: float = 0.0,
     ) -> None:

@@ -20,10 +20,10 @@ CELL, ORIENTATIONS = 8, 9  # pixels at the side of a cell; directions in half a 
 CLIPPED = 0.2  # of a block, before it is normalized again (L2-Hys)
 LEVELS, GRAY_LEVELS = 4, 16  # of each channel in a histogram of color, and in one of gray or of bands
 
-Images = Float[Tensor, "B C H W"]  # of whole numbers from 0 to 255
+ByteImages = Float[Tensor, "B C H W"]  # of whole numbers from 0 to 255
 
 
-def oriented_gradients(images: Images) -> Float[Tensor, "B features"]:
+def oriented_gradients(images: ByteImages) -> Float[Tensor, "B features"]:
     """Return histograms of oriented gradients: 9 directions in cells of 8 x 8 pixels, each block of 2 x 2
     cells normalized; of several channels the one that changes most, pixel by pixel."""
     down = F.pad(images[:, :, 2:] - images[:, :, :-2], (0, 0, 1, 1))
@@ -59,7 +59,7 @@ def unit(values: Float[Tensor, "*N D"]) -> Float[Tensor, "*N D"]:
     return values / (values.square().sum(dim=-1, keepdim=True) + 1e-10).sqrt()
 
 
-def color_histogram(images: Images) -> Float[Tensor, "B bins"]:
+def color_histogram(images: ByteImages) -> Float[Tensor, "B bins"]:
     """Return the root of the share of each of 64 colors; of gray and of other bands 16 levels each."""
     flat = images.flatten(2)
     if flat.shape[1] != 3:
@@ -75,18 +75,18 @@ def has_level(values: Float[Tensor, "B C P"], levels: int) -> Float[Tensor, "B C
     return torch.stack([(found == each).to(values.dtype) for each in range(levels)], dim=2)
 
 
-def shape_and_color(images: Images) -> Float[Tensor, "B features"]:
+def shape_and_color(images: ByteImages) -> Float[Tensor, "B features"]:
     """Return gradients and colors, the gradients' blocks together as long as one color histogram."""
     blocks = (images.shape[2] // CELL - 1) * (images.shape[3] // CELL - 1)
     return torch.cat([oriented_gradients(images) / blocks**0.5, color_histogram(images)], dim=1)
 
 
-def plain_pixels(images: Images) -> Float[Tensor, "B features"]:
+def plain_pixels(images: ByteImages) -> Float[Tensor, "B features"]:
     """Return the numbers of small images, every second row and column of them, in 0 ... 1, pixel by pixel."""
     return images[:, :, ::2, ::2].permute(0, 2, 3, 1).flatten(1) / 255
 
 
-def thumbnail(images: Images) -> Float[Tensor, "B features"]:
+def thumbnail(images: ByteImages) -> Float[Tensor, "B features"]:
     """Return the means of squares of 4 x 4 pixels, in 0 ... 1."""
     return F.avg_pool2d(images, 4).flatten(1) / 255
 
@@ -94,7 +94,7 @@ def thumbnail(images: Images) -> Float[Tensor, "B features"]:
 class Descriptor(NamedTuple):
     """What is compared of images, and at which size they are described."""
 
-    describe: Callable[[Images], Float[Tensor, "B features"]]
+    describe: Callable[[ByteImages], Float[Tensor, "B features"]]
     side: int
 
     def width(self, channels: int) -> int:

@@ -24,10 +24,9 @@ from vitreous.models.config import Origin, ViTConfig
 from vitreous.models.config_parts import Config, Positive, Sides, setting
 from vitreous.models.descriptors import DESCRIPTORS
 from vitreous.models.preprocessing import HALF, Preprocessing, check_channels
-from vitreous.models.vit import ViT
+from vitreous.models.vit import Images, ViT
 
-Images = Float[Tensor, "B C H W"]
-Values = Float[Tensor, "B D"]  # that describe images
+FeatureBatch = Float[Tensor, "B D"]  # that describe images
 
 
 # ---- Configuration
@@ -134,14 +133,14 @@ def width_of(member: MemberConfig, channels: int) -> int:
 # ---- What a member sees
 
 
-class Described(nn.Module):
+class DescriptorFeatures(nn.Module):
     """Images, squashed to the size of a descriptor and rounded to bytes, as it describes them."""
 
     def __init__(self, kind: str) -> None:
         super().__init__()
         self.descriptor = DESCRIPTORS[kind]
 
-    def forward(self, values: Float[Tensor, "B C H W"]) -> Values:
+    def forward(self, values: Float[Tensor, "B C H W"]) -> FeatureBatch:
         with in_float32(values):
             return self.descriptor.describe(as_bytes(values, self.descriptor.side))
 
@@ -158,7 +157,7 @@ class Network(nn.Module):
         made: type[ViT] | type[BiT] = BiT if isinstance(config.network, BiTConfig) else ViT
         self.network = made(config.network)  # type: ignore[arg-type]
 
-    def forward(self, values: Float[Tensor, "B C H W"]) -> Values:
+    def forward(self, values: Float[Tensor, "B C H W"]) -> FeatureBatch:
         size = self.config.network.image_size
         mean, std = (
             torch.tensor(each, device=values.device).view(-1, 1, 1)
@@ -223,7 +222,7 @@ class KernelMachine(nn.Module):
         self.bias = weight(classes, classes)  # [i, j] where class i meets class j, i < j
         self.sharpness = weight(1)  # of the scores as logits
 
-    def forward(self, values: Values) -> Float[Tensor, "B classes"]:
+    def forward(self, values: FeatureBatch) -> Float[Tensor, "B classes"]:
         return self.scores(torch.exp(-self.config.gamma * squared_distances(values, self.vectors)))
 
     def scores(self, near: Float[Tensor, "B vectors"]) -> Float[Tensor, "B classes"]:
@@ -253,7 +252,7 @@ class Neighbors(nn.Module):
         self.examples = weight(config.examples, width)
         self.labels = weight(config.examples, outputs)  # 1 for each class that an example has; or its number
 
-    def forward(self, values: Values) -> Float[Tensor, "B outputs"]:
+    def forward(self, values: FeatureBatch) -> Float[Tensor, "B outputs"]:
         return self.answers(squared_distances(values, self.examples))
 
     def answers(self, distance: Float[Tensor, "B examples"]) -> Float[Tensor, "B outputs"]:
@@ -315,7 +314,7 @@ class Together(nn.Module):
         self.heads = nn.ModuleList(heads)
         self.scale = nn.Parameter(torch.ones(1), requires_grad=False)
 
-    def forward(self, values: Values) -> Float[Tensor, "B outputs"]:
+    def forward(self, values: FeatureBatch) -> Float[Tensor, "B outputs"]:
         parts = torch.split(values, self.widths, dim=1)
         with in_float32(values):
             found: list[Tensor] = []
@@ -372,11 +371,11 @@ class Ensemble(nn.Module):
         seen: list[nn.Module] = []
         for member in config.members:
             network = isinstance(member.features, NetworkConfig)
-            seen.append(Network(member.features) if network else Described(member.features.kind))  # type: ignore[arg-type]
+            seen.append(Network(member.features) if network else DescriptorFeatures(member.features.kind))  # type: ignore[arg-type]
         self.seen = nn.ModuleList(seen)
         self.head = Together(config, task)
 
-    def features(self, images: Images) -> Values:
+    def features(self, images: Images) -> FeatureBatch:
         """Return what the members see of images, side by side."""
         check_channels(images, self.config.channels)
         values = stored_values(images, self.preprocessing)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from vitreous.errors import InputError, Param
@@ -22,7 +23,7 @@ from vitreous.models.ensemble import Ensemble, EnsembleConfig
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.models.vit import Images, ViT
 
-Compute = Callable[..., list[np.ndarray]]
+Compute = Callable[..., list[NDArray[np.float32]]]  # of images, and of how many outputs: all, by default
 
 
 class WithEncoder(nn.Module):

@@ -25,11 +25,11 @@ from vitreous.evaluation.classical import (
     MOST_FITTED,
     Baseline,
     Fitted,
+    ImageFeatures,
     Learned,
     Method,
     Problem,
-    Rows,
-    Seen,
+    RowNumbers,
     baselines_on,
     described,
     fit_classical,
@@ -75,7 +75,7 @@ from vitreous.training.threads import Threads
 # differ on a fifth of 100 images, one is ahead of the other by 4.5 points by chance alone; of 30, by 8.
 FEWEST = 100
 
-Head = tuple[KernelConfig | LinearConfig | NeighborsConfig, nn.Module]
+FittedHead = tuple[KernelConfig | LinearConfig | NeighborsConfig, nn.Module]
 
 
 @dataclass(frozen=True)
@@ -191,9 +191,9 @@ class Frozen:
     one: of the images that could be read."""
 
     model: Model
-    train: Seen
-    rows: Rows
-    other: tuple[Seen, Rows] | None = None
+    train: ImageFeatures
+    rows: RowNumbers
+    other: tuple[ImageFeatures, RowNumbers] | None = None
 
 
 @dataclass
@@ -231,7 +231,7 @@ class CandidateTable:
     learned: Learned | None = None
     others: Learned | None = None
     frozen: dict[str, Frozen] = field(default_factory=dict)
-    heads: dict[tuple[str, Preprocessing | None], Head] = field(default_factory=dict)
+    heads: dict[tuple[str, Preprocessing | None], FittedHead] = field(default_factory=dict)
     most: int = MOST_FITTED
     seconds_to_read: float = 0.0
     seconds_to_answer: float = 0.0
@@ -424,7 +424,7 @@ def read_others(table: CandidateTable, prepared: Preprocessing) -> Learned | Non
     return table.others
 
 
-def scattered(outputs: Outputs, rows: Rows, count: int) -> Outputs:
+def scattered(outputs: Outputs, rows: RowNumbers, count: int) -> Outputs:
     """Return answers to some of so many images, and NaN for the others."""
     found = torch.full((count, outputs.shape[1]), math.nan)
     found[torch.from_numpy(np.asarray(rows))] = outputs.float()
@@ -503,16 +503,16 @@ def frozen_features(table: CandidateTable, config: RunConfig) -> Frozen:
 
 def features_of(
     model: Model, images: ImageDataset, config: RunConfig, table: CandidateTable
-) -> tuple[Seen, Rows]:
+) -> tuple[ImageFeatures, RowNumbers]:
     """Return the features of images, with the numbers of those that could be read. Those of images with a
     class are kept in the cache, where a training that begins with a head on them finds them again."""
     workers = loading_workers(config.data.read.workers)
     options = Batching(device=table.device, workers=workers, threads=table.threads)
     if isinstance(images.targets, ClassTargets):
         found = cached_features(model, images, **options)
-        return Seen(torch.from_numpy(found.values)), found.rows
+        return ImageFeatures(torch.from_numpy(found.values)), found.rows
     outputs = feature_outputs(model, images, **options)
-    return Seen(outputs.values), outputs.indices
+    return ImageFeatures(outputs.values), outputs.indices
 
 
 def add_means(table: CandidateTable) -> list[Trial]:
@@ -573,7 +573,7 @@ def baselines_of_table(table: CandidateTable, held_out: ImageDataset) -> tuple[B
     return baselines_on(held_out, fitted, all_described(table, prepared), table.problem)
 
 
-def fitted_head(table: CandidateTable, part: Part, prepared: Preprocessing) -> Head:
+def fitted_head(table: CandidateTable, part: Part, prepared: Preprocessing) -> FittedHead:
     """Return the head of a method, fitted on all images to learn from.
 
     Args:
@@ -696,7 +696,7 @@ def encoder_with_head(encoder: Model, head: nn.Module, problem: Problem) -> Mode
     return model.eval()
 
 
-def all_frozen(frozen: Frozen, table: CandidateTable) -> tuple[Seen, Truth]:
+def all_frozen(frozen: Frozen, table: CandidateTable) -> tuple[ImageFeatures, Truth]:
     """Return the features of all images to learn from, and what is known of them."""
     truth = table.data.train.targets.tensor(frozen.rows)
     validation = table.data.validation
@@ -704,4 +704,4 @@ def all_frozen(frozen: Frozen, table: CandidateTable) -> tuple[Seen, Truth]:
         return frozen.train, truth
     other, other_rows = frozen.other
     values = torch.cat([frozen.train.values, other.values])
-    return Seen(values), torch.cat([truth, validation.targets.tensor(other_rows)])
+    return ImageFeatures(values), torch.cat([truth, validation.targets.tensor(other_rows)])

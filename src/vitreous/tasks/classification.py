@@ -14,10 +14,10 @@ from vitreous.data.dataset import ImageDataset, Splits, check_to_learn
 from vitreous.data.image_samples import Batch, ContactSheet
 from vitreous.data.workers import loading_workers
 from vitreous.errors import InputError, LazyModule, Param
-from vitreous.evaluation.outputs import AveragedViews, Batching, compute_outputs
+from vitreous.evaluation.outputs import Batching, ImageAnswerer, compute_outputs
 from vitreous.extensions import task_of_folders
 from vitreous.languages.terminal import said
-from vitreous.models.model import Model, Runnable
+from vitreous.models.model import Model
 from vitreous.results import Answer, percent
 from vitreous.tasks.images import INSPECTING, READING, TRAINING, ImageTask
 from vitreous.tasks.task import IMAGES, Card, TaskInfo, get_held_out
@@ -56,10 +56,7 @@ else:  # a command that answers needs none of what trains, and the report import
     teachers = LazyModule("vitreous.training.teachers")
 
 
-Classifier = Runnable | AveragedViews
-
-
-class Classification(ImageTask[RunConfig, Splits, Classifier]):
+class Classification(ImageTask[RunConfig, Splits, ImageAnswerer]):
     """Labels for images."""
 
     name, config = "classification", RunConfig
@@ -83,7 +80,7 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
         },
     )
 
-    def open_source(self, source: str, config: DataConfig, model: Classifier | None = None) -> Splits:
+    def open_source(self, source: str, config: DataConfig, model: ImageAnswerer | None = None) -> Splits:
         return sources.open_data(source, config)
 
     def choose(
@@ -248,7 +245,7 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
         )
 
     def evaluate(
-        self, answerer: Classifier, examples: ImageDataset, **options: Unpack[Batching]
+        self, answerer: ImageAnswerer, examples: ImageDataset, **options: Unpack[Batching]
     ) -> Evaluation:
         return classification.evaluate(answerer, examples, **options)
 
@@ -284,7 +281,7 @@ class Classification(ImageTask[RunConfig, Splits, Classifier]):
         return classes | candidates.compared_fields(self, trained)
 
     def answer_function(
-        self, answerer: Classifier, device: torch.device, **options: Any
+        self, answerer: ImageAnswerer, device: torch.device, **options: Any
     ) -> Callable[[Sequence[str], Tensor], Iterable[Answer]]:
         """Return what names the `top` labels of each image, and with a `threshold` all that reach it."""
         return classifier.ClassPredictor(answerer, device, **options)
@@ -360,7 +357,9 @@ def begin_with_linear(model: Model, images: ImageDataset, *, smoothing: float, w
     found = features.cached_features(model, images, workers=loading_workers(workers))
     problem = classical.Problem("classification", head.out_features, found.groups)
     targets = torch.from_numpy(found.targets)
-    fitted = classical.linear("", "", classical.Seen(torch.from_numpy(found.values)), targets, problem)
+    fitted = classical.linear(
+        "", "", classical.ImageFeatures(torch.from_numpy(found.values)), targets, problem
+    )
 
     def smoothed_loss(scale: float) -> float:
         return float(objectives.softmax_loss(scale * fitted.answers, targets, smoothing))

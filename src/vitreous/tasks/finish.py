@@ -17,7 +17,7 @@ from vitreous.data.held_out import data_notes
 from vitreous.data.loading import BadFiles
 from vitreous.data.workers import loading_workers
 from vitreous.evaluation.inference_precision import automatic_precision
-from vitreous.evaluation.outputs import Progress
+from vitreous.evaluation.outputs import ProgressCallback
 from vitreous.evaluation.result import Evaluation
 from vitreous.tasks.course import FINDINGS, course_of, with_others
 from vitreous.tasks.result import RunResult
@@ -36,7 +36,7 @@ def finish(
     plan: AnyPlan,
     place: Place = ON_CPU,
     *,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
     say: Callable[[str], None],
     **options: Any,
 ) -> RunResult | None:

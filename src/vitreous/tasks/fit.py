@@ -15,7 +15,7 @@ from vitreous.errors import InputError
 from vitreous.evaluation.classical import MOST_FITTED
 from vitreous.languages.terminal import said
 from vitreous.tasks.task import AnyPlan, Trained
-from vitreous.training.callbacks import Callback, Row
+from vitreous.training.callbacks import Callback, MetricsRow
 from vitreous.training.clock import Clock
 from vitreous.training.config import CommandConfig, RunConfig
 from vitreous.training.distributed import BadFileSync, naming_the_lost
@@ -27,7 +27,7 @@ from vitreous.training.step import LossOf, data_parallel
 from vitreous.training.threads import threads_for
 from vitreous.training.trainer import Interrupted, NotFinite, Trainer
 
-Callbacks = Sequence[Callback | Callable[[Row], object]]
+Callbacks = Sequence[Callback | Callable[[MetricsRow], object]]
 
 
 def fit(

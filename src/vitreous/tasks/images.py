@@ -21,7 +21,7 @@ from vitreous.evaluation.outputs import Batching
 from vitreous.languages.terminal import said
 from vitreous.models.settings import check_names, explain, merged, set_leaf
 from vitreous.tasks import task_named
-from vitreous.tasks.task import HeldOut, Material, Measure, Parts, Plan, Task, config_of_run
+from vitreous.tasks.task import DataParts, HeldOut, Material, Measure, Plan, Task, config_of_run
 from vitreous.training.config import RunConfig, Tree
 from vitreous.training.distributed import ALONE, World
 from vitreous.training.options import ImageOptions
@@ -68,7 +68,7 @@ def measured(data: DataSummary) -> Tree:
 
 
 @runtime_checkable
-class ImageParts(Parts, Protocol):
+class ImageParts(DataParts, Protocol):
     """Images in parts."""
 
     @property

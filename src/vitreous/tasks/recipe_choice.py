@@ -56,7 +56,7 @@ PHOTO = 96  # pixels of the shorter side, from which on images may be photograph
 FEW = 150  # images of a class, up to which an encoder that comes with the package may pay
 
 
-Branch = dict[str, Any]  # of settings that are being chosen
+SettingsBranch = dict[str, Any]  # of settings that are being chosen
 
 
 @dataclass(frozen=True)
@@ -148,8 +148,8 @@ def choose_recipe(
     fewest, most = EPOCHS
     epochs = max(fewest, min(most, round(LOOKS / data.images)))
     batch = min(data.images, max(BATCH[0], min(BATCH[1], data.images // STEPS_IN_AN_EPOCH)))
-    model: Branch = {"num_classes": data.classes or 1, "channels": data.channels}
-    settings: Branch = {
+    model: SettingsBranch = {"num_classes": data.classes or 1, "channels": data.channels}
+    settings: SettingsBranch = {
         "model": model,
         "training": {"length": length_of(epochs=epochs), "batch_size": batch},
     }
@@ -179,7 +179,7 @@ def choose_recipe(
     return RecipeChoice(config, recipe_reasons(config, data, named, small=small))
 
 
-def augmentation_for(data: DataSummary, *, small: bool, named: bool, resize: str) -> Branch:
+def augmentation_for(data: DataSummary, *, small: bool, named: bool, resize: str) -> SettingsBranch:
     """Return how training images are changed. A number, or one of several labels, may depend on the
     direction, the place, the size and the color of what is seen: nothing is changed. Small images are often
     signs, which have a direction: they are rotated, shifted and scaled a little. Others are mirrored as well,

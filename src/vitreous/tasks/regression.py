@@ -22,13 +22,19 @@ from vitreous.data.image_samples import Batch
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError, LazyModule, Param
 from vitreous.evaluation.classical import Baseline
-from vitreous.evaluation.outputs import AveragedViews, Batching, Outputs, compute_outputs, number_outputs
+from vitreous.evaluation.outputs import (
+    Batching,
+    ImageAnswerer,
+    ModelOutputs,
+    compute_outputs,
+    number_outputs,
+)
 from vitreous.evaluation.result import FEWEST, Answers, Evaluation, Metric, TextTable
 from vitreous.evaluation.scores import ExampleScores, quantile_interval
 from vitreous.languages import phrase
 from vitreous.languages.terminal import said, word
 from vitreous.models.config_parts import Config, setting
-from vitreous.models.model import Model, Runnable, check_finite
+from vitreous.models.model import Model, check_finite
 from vitreous.tasks.candidates import compared_fields
 from vitreous.tasks.images import INSPECTING, READING, TRAINING, ImageTask
 from vitreous.tasks.recipe_choice import RecipeChoice, choose
@@ -50,7 +56,6 @@ else:  # they import matplotlib, which is not installed everywhere
     evaluation_figures = LazyModule("vitreous.inspection.runs.evaluation_figures")
     report = LazyModule("vitreous.inspection.runs.report")
 
-Regressor = Runnable | AveragedViews
 RESAMPLES = 1000  # of the bootstrap
 CONSTANT = 0.05  # of the spread of the true numbers, below which predicted ones are all about the same
 FOR_CLASSES = {
@@ -179,7 +184,7 @@ class PredictedNumber(BaseModel):
         return f"{self.path}  {self.value:.6g}"
 
 
-class Regression(ImageTask[RegressionConfig, Splits, Regressor]):
+class Regression(ImageTask[RegressionConfig, Splits, ImageAnswerer]):
     """Numbers for images."""
 
     name, config = "regression", RegressionConfig
@@ -205,17 +210,17 @@ class Regression(ImageTask[RegressionConfig, Splits, Regressor]):
         },
     )
 
-    def answerer_of(self, model: Any, files: Mapping[str, str] | None = None) -> Regressor:
+    def answerer_of(self, model: Any, files: Mapping[str, str] | None = None) -> ImageAnswerer:
         outputs = getattr(getattr(model, "config", None), "num_classes", None) or 1
         if outputs > 1:
             raise InputError(
                 f"the model predicts {outputs} numbers for each image, but regression here has one: "
                 "vt.load(MODEL)(images) gives all of them"
             )
-        found: Regressor = super().answerer_of(model, files)
+        found: ImageAnswerer = super().answerer_of(model, files)
         return found
 
-    def open_source(self, source: str, config: DataConfig, model: Regressor | None = None) -> Splits:
+    def open_source(self, source: str, config: DataConfig, model: ImageAnswerer | None = None) -> Splits:
         if not source:
             raise InputError(f"{Param('task')} regression needs DATA: a manifest whose label is a number")
         return open_data(source, config, "numbers")
@@ -260,7 +265,7 @@ class Regression(ImageTask[RegressionConfig, Splits, Regressor]):
         run.save_model(result)
 
     def evaluate(
-        self, answerer: Regressor, examples: ImageDataset, **options: Unpack[Batching]
+        self, answerer: ImageAnswerer, examples: ImageDataset, **options: Unpack[Batching]
     ) -> RegressionEvaluation:
         found = numbers_of(answerer, examples, **options)
         return RegressionEvaluation(
@@ -299,7 +304,7 @@ class Regression(ImageTask[RegressionConfig, Splits, Regressor]):
         return compared_fields(self, trained)
 
     def answer_function(
-        self, answerer: Regressor, device: torch.device, **options: object
+        self, answerer: ImageAnswerer, device: torch.device, **options: object
     ) -> Callable[[Sequence[str], Tensor], Iterable[PredictedNumber]]:
         @torch.inference_mode()
         def numbers(names: Sequence[str], images: Tensor) -> list[PredictedNumber]:
@@ -329,7 +334,7 @@ def scatter_figure(evaluation: RegressionEvaluation) -> page.Exhibit:
     return page.exhibit("scatter", charts.Chart(figure, [header, *numbers]))
 
 
-def numbers_of(model: nn.Module, images: ImageDataset, **options: Unpack[Batching]) -> Outputs:
+def numbers_of(model: nn.Module, images: ImageDataset, **options: Unpack[Batching]) -> ModelOutputs:
     """Return the model's number for every image."""
     return compute_outputs(model, images, lambda batch: number_outputs(model, batch.images), **options)
 

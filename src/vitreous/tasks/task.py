@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from vitreous.evaluation.result import Evaluation
     from vitreous.results import Answer
     from vitreous.tasks.result import RunResult
-    from vitreous.training.callbacks import Loader, Row
+    from vitreous.training.callbacks import Loader, MetricsRow
     from vitreous.training.clock import Clock
     from vitreous.training.learner import AverageWeight
     from vitreous.training.place import Place
@@ -57,7 +57,7 @@ Measure = Callable[[nn.Module], Mapping[str, float]]
 
 
 @runtime_checkable
-class Parts(Iterable[object], Protocol):
+class DataParts(Iterable[object], Protocol):
     """Data in parts, of images, of texts or of both: a tuple of them."""
 
     @property
@@ -67,7 +67,7 @@ class Parts(Iterable[object], Protocol):
 
 
 ConfigT = TypeVar("ConfigT", bound=CommandConfig)  # all of a run
-DataT = TypeVar("DataT", bound=Parts)  # of which it learns
+DataT = TypeVar("DataT", bound=DataParts)  # of which it learns
 ExamplesT = TypeVar("ExamplesT")  # that a model is evaluated on
 AnswererT = TypeVar("AnswererT")  # what gives its answers
 
@@ -209,7 +209,7 @@ class TaskInfo:
     no_images: str = "give another model"
     evaluation_options: frozenset[str] = frozenset()
     generator: bool = False
-    alarms: tuple[Callable[[Sequence[Row]], Iterator[Finding]], ...] = ()
+    alarms: tuple[Callable[[Sequence[MetricsRow]], Iterator[Finding]], ...] = ()
     answer_metadata: Callable[[Any], dict[str, Any]] | None = None
     image_rows: Callable[..., Iterator[ImageRows]] | None = None
 

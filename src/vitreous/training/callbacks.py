@@ -27,7 +27,7 @@ from vitreous.training.memory import peak_bytes
 from vitreous.training.settings import leaves
 from vitreous.whole_files import write_text
 
-Row = Mapping[str, float | int]
+MetricsRow = Mapping[str, float | int]
 HISTOGRAMS = 10  # times in a run that weights and gradients are recorded for TensorBoard
 SAMPLED = 4096  # values of a matrix that its histogram is made of, at most
 BINS = 64
@@ -59,7 +59,7 @@ class Training(Protocol):
     def stop(self) -> None:
         """End training after this step."""
 
-    def means(self) -> Row:
+    def means(self) -> MetricsRow:
         """Return the measures since the last row."""
 
 
@@ -76,10 +76,10 @@ class Callback:
     def on_step_end(self, trainer: Training) -> None:
         """After each optimizer step."""
 
-    def on_log(self, trainer: Training, row: Row) -> None:
+    def on_log(self, trainer: Training, row: MetricsRow) -> None:
         """After each row of metrics: means since the row before, and validation metrics if they are due."""
 
-    def on_validation(self, trainer: Training, metrics: Row) -> None:
+    def on_validation(self, trainer: Training, metrics: MetricsRow) -> None:
         """After each validation, in the first process."""
 
     def on_save(self, trainer: Training) -> None:
@@ -95,10 +95,10 @@ class Callback:
 class RowFunction(Callback):
     """A plain function as a callback: the first process calls it with each row of metrics."""
 
-    def __init__(self, function: Callable[[Row], object]) -> None:
+    def __init__(self, function: Callable[[MetricsRow], object]) -> None:
         self.function = function
 
-    def on_log(self, trainer: Training, row: Row) -> None:
+    def on_log(self, trainer: Training, row: MetricsRow) -> None:
         if trainer.world.first:
             self.function(row)
 
@@ -123,16 +123,16 @@ class MetricsFile(Callback):
     def on_restore(self, trainer: Training) -> None:
         self.drop_after(trainer.learner.step)
 
-    def on_log(self, trainer: Training, row: Row) -> None:
+    def on_log(self, trainer: Training, row: MetricsRow) -> None:
         advice = "make room, then resume the run with --resume"
         with writing_to(self.path, advice), self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({**row, **self.mark}) + "\n")
         self.mark = {}
 
 
-def read_metrics(path: Path) -> list[Row]:
+def read_metrics(path: Path) -> list[MetricsRow]:
     """Return the rows of metrics.jsonl, without lines that a crash truncated or a disk damaged."""
-    rows: list[Row] = []
+    rows: list[MetricsRow] = []
     for line in read_text(path, errors="replace").splitlines() if path.exists() else ():
         try:
             row = json.loads(line)
@@ -161,7 +161,7 @@ class TensorBoard(Callback):
         self.begin(trainer.learner.step + 1)
         self.next_histograms = min(self.next_histograms, trainer.learner.step)
 
-    def on_log(self, trainer: Training, row: Row) -> None:
+    def on_log(self, trainer: Training, row: MetricsRow) -> None:
         step = int(row["step"])
         for name, value in row.items():
             if name != "step":
@@ -245,7 +245,7 @@ class Tracker(Callback):
             )
             warnings.warn(sentence, stacklevel=2)
 
-    def on_log(self, trainer: Training, row: Row) -> None:
+    def on_log(self, trainer: Training, row: MetricsRow) -> None:
         if not self.failed:
             with self.attempted():
                 self.log({name: float(value) for name, value in row.items()}, step=int(row["step"]))
@@ -324,11 +324,11 @@ class Display(Callback):
         else:
             self.write_row(trainer, trainer.means())
 
-    def on_log(self, trainer: Training, row: Row) -> None:
+    def on_log(self, trainer: Training, row: MetricsRow) -> None:
         if not self.live and (trainer.learner.step >= trainer.total or self.clock() >= self.next_reading):
             self.write_row(trainer, row)
 
-    def write_row(self, trainer: Training, row: Row) -> None:
+    def write_row(self, trainer: Training, row: MetricsRow) -> None:
         learner, total, left = trainer.learner, trainer.total, self.seconds_left(trainer)
         spent = self.clock() - self.first[1] if self.first else 0.0
         self.next_reading = self.clock() + max(SILENCE, (spent + (left or 0.0)) / LINES)
@@ -378,7 +378,7 @@ def plan_line(trainer: Training, step_seconds: float) -> str:
     )
 
 
-def metrics_line(row: Row) -> str:
+def metrics_line(row: MetricsRow) -> str:
     """Format loss, accuracy and speed, those that a row has."""
     named = {
         "accuracy": said("accuracy"),
@@ -393,7 +393,7 @@ def metrics_line(row: Row) -> str:
     return "  ".join(parts)
 
 
-def score_of(metrics: Row, losses: bool = True) -> float | None:
+def score_of(metrics: MetricsRow, losses: bool = True) -> float | None:
     """Return what says which validation is the best: the highest, not NaN. losses: whether a loss may."""
     rising = ("validation_miou", "validation_r2", "validation_accuracy", "validation_features")
     falling = ("validation_mean_error", "validation_loss") if losses else ()

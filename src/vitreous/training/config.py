@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, model_validator
 
-from vitreous.data.config import AugmentationConfig, DataConfig
+from vitreous.data.config import AugmentationConfig, DataConfig, NotNegative
 from vitreous.layers.initialization import Scheme
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config import ViTConfig
@@ -17,12 +17,11 @@ from vitreous.models.preprocessing import ImagePreparation, Preparation, Preproc
 
 Tree = Mapping[str, Any]  # of settings, as TOML has them
 Share = Annotated[float, Field(ge=0, le=1)]
-NotNegative = Annotated[float, Field(ge=0)]
 
 
 FIRST_ESTIMATE = 60  # epochs, of a training that has a time, until its first step has been measured
 # A single name stands for a list of one, none for an empty list: --set training.freeze=stem.
-Names = BeforeValidator(lambda value: (value,) if isinstance(value, str) else value or ())
+NameList = BeforeValidator(lambda value: (value,) if isinstance(value, str) else value or ())
 
 
 class ClipEach(Config):
@@ -209,7 +208,7 @@ class LoRAConfig(Config):
 
     rank: Positive = setting(8, "rank of the corrections; 4 to 16 is usual")
     alpha: float = setting(16.0, "scale of the corrections, which is divided by the rank", gt=0)
-    parts: Annotated[tuple[Literal["attention", "mlp"], ...], Names] = setting(
+    parts: Annotated[tuple[Literal["attention", "mlp"], ...], NameList] = setting(
         ("attention", "mlp"), "the parts whose matrices get corrections"
     )
 
@@ -246,7 +245,7 @@ class LinearHeadConfig(Config):
 
 
 AnyHead = DrawnHeadConfig | LinearHeadConfig
-Head = Annotated[Annotated[AnyHead, Field(discriminator="kind")], with_kind("training.head", "drawn")]
+HeadConfig = Annotated[Annotated[AnyHead, Field(discriminator="kind")], with_kind("training.head", "drawn")]
 
 
 class EarlyStoppingConfig(Config):
@@ -273,7 +272,7 @@ class RecordsConfig(Config):
     log_every: Positive | None = setting(
         None, "number of steps between rows of metrics.jsonl; None: one epoch, but at most 200 steps"
     )
-    track: Annotated[tuple[Literal["wandb", "mlflow", "trackio"], ...], Names] = setting(
+    track: Annotated[tuple[Literal["wandb", "mlflow", "trackio"], ...], NameList] = setting(
         (), "experiment trackers to use in addition to metrics.jsonl and TensorBoard"
     )
     early_stopping: EarlyStoppingConfig | None = setting(
@@ -390,8 +389,8 @@ class TrainingConfig(Config):
     initialization: Scheme = setting(
         "google", "how weights are initialized: as in Google's code, or as in timm"
     )
-    head: Head | None = setting(None, "how the head is initialized; None: as `initialization` says")
-    freeze: Annotated[tuple[str, ...], Names] = setting(
+    head: HeadConfig | None = setting(None, "how the head is initialized; None: as `initialization` says")
+    freeze: Annotated[tuple[str, ...], NameList] = setting(
         (),
         'parts that are not trained: "stem", "blocks.0"; "backbone": everything except the '
         'head; "position.prefix": the class token has no position embedding',

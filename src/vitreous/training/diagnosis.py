@@ -12,11 +12,11 @@ from vitreous.data.config import DataConfig
 from vitreous.data.findings import Finding, finding
 from vitreous.data.loading import DAMAGED, LOST
 from vitreous.outside import read_text
-from vitreous.training.callbacks import Row
+from vitreous.training.callbacks import MetricsRow
 from vitreous.training.config import TrainingConfig
 
-Rows = Sequence[Row]
-Values = dict[str, Any]  # of a finding's sentence
+MetricsRows = Sequence[MetricsRow]
+SentenceValues = dict[str, Any]  # of a finding's sentence
 
 # The lowest, a good and the highest peak rate with which models of this kind usually learn, batch of 256.
 USUAL_RATES = {
@@ -36,7 +36,7 @@ STARVING = 0.2  # share of the time in which training waited for data
 
 def course_findings(
     training: TrainingConfig,
-    rows: Rows,
+    rows: MetricsRows,
     *,
     kept: bool = False,
     ended: bool = False,
@@ -74,14 +74,14 @@ def course_findings(
     yield from explained(rows)
 
 
-def explained(rows: Rows) -> Iterator[Finding]:
+def explained(rows: MetricsRows) -> Iterator[Finding]:
     """A pre-training that has hardly left the trivial prediction at its end."""
     share = rows[-1].get("validation_explained")
     if share is not None and share < EXPLAINED and rows[-1]["step"] >= ENOUGH_STEPS:
         yield from finding("explained", share=share, severity="warning")
 
 
-def skipped_steps(rows: Rows) -> Iterator[Finding]:
+def skipped_steps(rows: MetricsRows) -> Iterator[Finding]:
     """Steps that were skipped."""
     first = next((row for row in rows if row.get("skipped")), None)
     if first is not None:
@@ -91,7 +91,7 @@ def skipped_steps(rows: Rows) -> Iterator[Finding]:
 
 
 def learning(
-    training: TrainingConfig, rows: Rows, classes: int | None, usual: TrainingConfig | None
+    training: TrainingConfig, rows: MetricsRows, classes: int | None, usual: TrainingConfig | None
 ) -> Iterator[Finding]:
     """A loss that stays where it began, or where guessing is, or that climbs. The learning rate is to blame
     where it is not a usual one."""
@@ -116,7 +116,7 @@ def learning(
     if not (stuck or climbing):
         return
     low, good, high = usual_rates(training, usual)
-    seen: Values = {
+    seen: SentenceValues = {
         "course": course,
         "first": first,
         "last": last,
@@ -140,7 +140,7 @@ def usual_rates(training: TrainingConfig, usual: TrainingConfig | None) -> tuple
     return low * min(factor, 1.0), good * min(max(factor, 0.5), 2.0), high * max(factor, 0.5)
 
 
-def starving(data: DataConfig | None, rows: Rows) -> Iterator[Finding]:
+def starving(data: DataConfig | None, rows: MetricsRows) -> Iterator[Finding]:
     """The first line holds the beginning, when everything is read for the first time."""
     later = [row["waiting"] for row in rows[1:] if "waiting" in row]
     long = rows[-1].get("seconds", 0) > WORTH_A_WORD
@@ -189,7 +189,7 @@ def frozen_encoder(training: TrainingConfig, init: str | None) -> Iterator[Findi
         yield from finding("frozen encoder", layers=layers)
 
 
-def overfitting(rows: Rows, held_out: float | None = None) -> Iterator[Finding]:
+def overfitting(rows: MetricsRows, held_out: float | None = None) -> Iterator[Finding]:
     """Training images are classified much better than others. held_out: the accuracy, if there was no
     validation."""
     last = next((row for row in reversed(rows) if "accuracy" in row), None)

@@ -16,8 +16,8 @@ from vitreous.training.config import AnyDistillation, TrainingConfig
 from vitreous.training.step import Measured as Measured
 from vitreous.training.step import Objective as Objective
 
-Logits = Float[Tensor, "B classes"]
-Targets = Float[Tensor, "B classes"] | Int[Tensor, " B"]
+BatchLogits = Float[Tensor, "B classes"]
+BatchTargets = Float[Tensor, "B classes"] | Int[Tensor, " B"]
 
 
 class Illustration(NamedTuple):
@@ -31,7 +31,7 @@ class Illustration(NamedTuple):
 
 def classification(
     config: TrainingConfig,
-    teacher: Callable[[Tensor], Logits] | None = None,
+    teacher: Callable[[Tensor], BatchLogits] | None = None,
     measure: Callable[[Tensor, Tensor], Tensor] | None = None,
     *,
     several_labels: bool = False,
@@ -72,12 +72,16 @@ def classification(
     return objective
 
 
-def softmax_loss(logits: Float[Tensor, "B classes"], targets: Targets, smoothing: float) -> Float[Tensor, ""]:
+def softmax_loss(
+    logits: Float[Tensor, "B classes"], targets: BatchTargets, smoothing: float
+) -> Float[Tensor, ""]:
     """-sum_c t_c log softmax(y)_c, mean over the batch; t is smoothed to (1 - s) t + s / classes."""
     return F.cross_entropy(logits, targets, label_smoothing=smoothing)
 
 
-def sigmoid_loss(logits: Float[Tensor, "B classes"], targets: Targets, smoothing: float) -> Float[Tensor, ""]:
+def sigmoid_loss(
+    logits: Float[Tensor, "B classes"], targets: BatchTargets, smoothing: float
+) -> Float[Tensor, ""]:
     """One binary cross-entropy for each class, summed over the classes as in big_vision, mean over the batch.
     timm and DeiT-III take the mean over the classes: the learning rate of an Adam is blind to the difference.
     """
@@ -115,7 +119,7 @@ class RareClassLoss:
         self.shift = (known / known.sum()).log() if config.loss == "logit-adjusted" else None
         self.weights = known.sum() / (len(known) * known) if config.loss == "balanced" else None
 
-    def __call__(self, logits: Logits, targets: Targets, smoothing: float) -> Float[Tensor, ""]:
+    def __call__(self, logits: BatchLogits, targets: BatchTargets, smoothing: float) -> Float[Tensor, ""]:
         classes = logits.shape[1]
         if targets.ndim == 1:
             targets = F.one_hot(targets, classes).to(logits.dtype)
@@ -136,7 +140,7 @@ LOSSES = {"softmax": softmax_loss, "sigmoid": sigmoid_loss, "several-labels": se
 
 
 @torch.no_grad()
-def accuracy(logits: Float[Tensor, "B classes"], targets: Targets) -> Float[Tensor, ""]:
+def accuracy(logits: Float[Tensor, "B classes"], targets: BatchTargets) -> Float[Tensor, ""]:
     """Return the share of images whose argmax is that of the target."""
     hard = targets if targets.ndim == 1 else targets.argmax(dim=1)
     return (logits.argmax(dim=1) == hard).float().mean()
@@ -158,7 +162,7 @@ def label_accuracy(
 ACCURACY = {"classification": accuracy, "multilabel": label_accuracy}  # by task
 
 
-def teacher_loss(logits: Logits, teacher: Logits, config: AnyDistillation) -> Float[Tensor, ""]:
+def teacher_loss(logits: BatchLogits, teacher: BatchLogits, config: AnyDistillation) -> Float[Tensor, ""]:
     """Hard: cross-entropy with the teacher's argmax (Eq. 3). Soft: the Kullback-Leibler divergence from its
     softened outputs, times temperature squared (Eq. 2; 1503.02531)."""
     if config.kind == "hard":

@@ -35,7 +35,7 @@ from vitreous.extensions import objectives, tasks
 if TYPE_CHECKING:
     from torch import nn
 
-    from vitreous.training.callbacks import Callback, Row
+    from vitreous.training.callbacks import Callback, MetricsRow
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., object])
 TASKS = [name for name, task in tasks().items() if task.command == "train"]
@@ -91,7 +91,7 @@ class Option(NamedTuple):
     of: str = ""
 
 
-Device = Annotated[
+DeviceOption = Annotated[
     str, Option("auto, cpu, cuda, cuda:N or mps; auto is a GPU if there is one", default="auto")
 ]
 ANY_SETTING = "any setting of the configuration; can be repeated: --set model.depth=6"
@@ -104,7 +104,7 @@ class RunOptions(TypedDict, total=False):
 
     epochs: Annotated[int | float | None, Option("number of epochs; the total, when resuming")]
     out: Annotated[str | Path | None, Option("the run directory; by default a new one in runs/")]
-    device: Device
+    device: DeviceOption
     precision: Annotated[
         str | None,
         Option("auto (the default), fp32 or bf16", sets="training.precision"),
@@ -128,7 +128,7 @@ class RunOptions(TypedDict, total=False):
     ]
     config: ConfigFile
     callbacks: Annotated[
-        "Iterable[Callback | Callable[[Row], object]]",
+        "Iterable[Callback | Callable[[MetricsRow], object]]",
         Option(
             "`vitreous.training.callbacks.Callback` objects, or functions that get each row of metrics",
             default=(),

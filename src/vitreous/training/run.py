@@ -26,7 +26,7 @@ from vitreous.training.callbacks import (
     TRACKERS,
     Callback,
     MetricsFile,
-    Row,
+    MetricsRow,
     TensorBoard,
     Tracker,
     read_metrics,
@@ -291,7 +291,7 @@ class RunDirectory(Generic[ConfigT]):
         else:
             write_text(self.path / STOPPED, json.dumps({"step": step, "steps": total}))
 
-    def metrics(self) -> list[Row]:
+    def metrics(self) -> list[MetricsRow]:
         """Return the rows of metrics.jsonl."""
         return read_metrics(self.path / "metrics.jsonl")
 

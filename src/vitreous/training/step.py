@@ -28,7 +28,7 @@ from vitreous.training.precision import autocast
 
 Measured = tuple[Tensor, Mapping[str, Tensor]]
 Objective = Callable[[nn.Module, Any, torch.Generator], Measured]
-Measures = list[tuple[int, dict[str, Tensor]]]
+MicroBatchMeasures = list[tuple[int, dict[str, Tensor]]]
 SHORT_IN_BF16 = 200  # tokens, see attention_kernels
 
 
@@ -122,7 +122,7 @@ class TrainStep:
         self.after_step = getattr(learner.model, "after_step", None)
         self.frozen_at = getattr(learner.model, "frozen_at", None)
         # A step that is not counted yet: whether its gradient was finite, what was measured, its number.
-        self.pending: tuple[Callable[[], bool], Measures, int] | None = None
+        self.pending: tuple[Callable[[], bool], MicroBatchMeasures, int] | None = None
 
     def __call__(self, batch: object) -> None:
         """Take a step whose outcome does not matter."""
@@ -175,13 +175,13 @@ class TrainStep:
             self.learner.skipped += 1
         return finite
 
-    def gradient(self, batch: object) -> Measures:
+    def gradient(self, batch: object) -> MicroBatchMeasures:
         """Leave the gradient of the batch's mean loss in `.grad`. Return the number of images in each
         micro-batch and what was measured on it."""
         self.learner.model.zero_grad()
         key = (self.world.rank, self.learner.step)  # so that a resumed run draws what it would have drawn
         generator = torch_generator(self.seed, "objective", *key)
-        measured: Measures = []
+        measured: MicroBatchMeasures = []
         # Not a disabled autocast: a device may have none.
         half = autocast("bf16", self.device) if self.config.precision == "bf16" else nullcontext()
         parts = micro_batches(batch, self.config.computed.grad_accum_steps, self.device)
@@ -216,7 +216,7 @@ class TrainStep:
             measured = self.loss(part, generator)
         return measured
 
-    def add(self, measured: Measures) -> None:
+    def add(self, measured: MicroBatchMeasures) -> None:
         """Add to the sums of the meter, on the device: nothing waits for it."""
         meter = self.learner.meter
         for images, means in measured:
@@ -277,8 +277,8 @@ def global_norm(gradients: Sequence[Tensor | None]) -> Float[Tensor, ""]:
 
 
 def sharpness_aware(
-    gradient: Callable[[], Measures], parameters: Sequence[Tensor], radius: float
-) -> Measures:
+    gradient: Callable[[], MicroBatchMeasures], parameters: Sequence[Tensor], radius: float
+) -> MicroBatchMeasures:
     """Leave in `.grad` the gradient at w + radius g / |g|, where g is the gradient at w (sharpness-aware
     minimization, 2010.01412, Eq. 2 and 3). Return what `gradient` measured at w.
 

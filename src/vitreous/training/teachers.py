@@ -13,7 +13,7 @@ from vitreous.errors import InputError
 from vitreous.models.model import Model
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.outside import same_name
-from vitreous.training.objectives import Logits
+from vitreous.training.objectives import BatchLogits
 
 
 class Teacher(nn.Module):
@@ -29,7 +29,7 @@ class Teacher(nn.Module):
         self.register_buffer("columns", matching_columns(model, classes))
 
     @torch.no_grad()
-    def forward(self, images: Float[Tensor, "B C H W"]) -> Logits:
+    def forward(self, images: Float[Tensor, "B C H W"]) -> BatchLogits:
         self.to(images.device)
         logits: Tensor = self.model(self.images(images)).float()
         return logits[:, self.columns]

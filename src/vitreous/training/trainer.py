@@ -15,7 +15,7 @@ from torch import nn
 
 from vitreous.errors import InputError
 from vitreous.languages.terminal import said, said_time
-from vitreous.training.callbacks import Callback, Loader, Row, RowFunction, score_of
+from vitreous.training.callbacks import Callback, Loader, MetricsRow, RowFunction, score_of
 from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.config import TrainingConfig
 from vitreous.training.distributed import ALONE, BadFileSync, World
@@ -78,8 +78,8 @@ class Trainer:
         seed: int = 0,
         world: World = ALONE,
         checkpointer: Checkpointer | None = None,
-        callbacks: Sequence[Callback | Callable[[Row], object]] = (),
-        validate: Callable[[nn.Module], Row] | None = None,
+        callbacks: Sequence[Callback | Callable[[MetricsRow], object]] = (),
+        validate: Callable[[nn.Module], MetricsRow] | None = None,
         validate_every: int = 1,
         bad: BadFileSync | None = None,
         clock: Callable[[], float] = time.perf_counter,
@@ -342,7 +342,7 @@ class Trainer:
             means["waiting"] = min((self.waited - before_waited) / seconds, 1.0)
         return means
 
-    def compare(self, metrics: Row, cheap: bool) -> None:
+    def compare(self, metrics: MetricsRow, cheap: bool) -> None:
         """Keep the checkpoint of the best validation, where that is asked for or `cheap`; end training after
         `patience` validations that are not better."""
         learner, asked = self.learner, self.config.recorded.early_stopping is not None

@@ -19,7 +19,7 @@ from PIL import Image
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from vitreous.addons.serving.app import Loaded, Server, build_app
-from vitreous.addons.serving.limits import Limits
+from vitreous.addons.serving.limits import ServerLimits
 from vitreous.addons.serving.models import Classifier, Regressor, ServedModel
 from vitreous.addons.serving.run import address_of, bind, server_of
 from vitreous.models.config import ViTConfig
@@ -68,7 +68,7 @@ def regressor() -> Regressor:
 def app_of(
     served: ServedModel,
     page: str = "<p>page</p>",
-    limits: Limits = Limits(),  # noqa: B008
+    limits: ServerLimits = ServerLimits(),  # noqa: B008
     hosts: Collection[str] | None = None,
     token: str | None = None,
 ) -> FastAPI:
@@ -81,7 +81,7 @@ def app_of(
 @contextmanager
 def at_an_address(
     app: FastAPI,
-    limits: Limits = Limits(),  # noqa: B008
+    limits: ServerLimits = ServerLimits(),  # noqa: B008
     protocol: type[asyncio.Protocol] = AutoHTTPProtocol,
 ) -> Iterator[str]:
     """A server of its own thread."""

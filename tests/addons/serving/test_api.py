@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import vitreous as vt
-from vitreous.addons.serving.limits import Guard, Limits
+from vitreous.addons.serving.limits import Guard, ServerLimits
 from vitreous.addons.serving.models import Classifier, ServedModel
 from vitreous.inspection.measures import flow, rollout, to_grid
 from vitreous.inspection.relevance import relevance
@@ -41,7 +41,7 @@ from .conftest import (
     with_answer,
 )
 
-SMALL = Limits(body=50_000, images=4)
+SMALL = ServerLimits(body=50_000, images=4)
 
 
 def numbers(prediction: dict[str, Any]) -> dict[str, float]:
@@ -108,7 +108,7 @@ def test_company_does_not_change_an_answer(classifier: Classifier) -> None:
         ]
         return await asyncio.gather(*requests, client.post("/v1/predict?top=3", **form(("it", data))))
 
-    app = app_of(classifier, limits=Limits(max_wait=0.2))
+    app = app_of(classifier, limits=ServerLimits(max_wait=0.2))
     *others, last = talk(app, crowd)
     assert [len(each.json()["predictions"][0]["top"]) for each in others] == [1 + s % 3 for s in range(9)]
     assert numbers(last.json()["predictions"][0]) == pytest.approx(numbers(alone), abs=1e-6)
@@ -372,7 +372,7 @@ def test_an_answer_may_take_longer_than_a_body(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(loop, "time", lambda: clock() + later[0])
         return await client.post("/v1/predict", **form(("x.png", image())))
 
-    app = app_of(with_answer(served, slow), limits=Limits(seconds=1000, stalled=1000, deadline=10_000))
+    app = app_of(with_answer(served, slow), limits=ServerLimits(seconds=1000, stalled=1000, deadline=10_000))
     assert talk(app, ask).status_code == 200
     assert later[0]
 
@@ -385,7 +385,7 @@ def test_a_full_server_says_when_to_come_again() -> None:
         gate.wait(60)
         return answer(questions)
 
-    app = app_of(with_answer(served, slow), limits=Limits(queue=2, images=2))
+    app = app_of(with_answer(served, slow), limits=ServerLimits(queue=2, images=2))
 
     async def crowd(client: httpx.AsyncClient) -> list[httpx.Response]:
         request = form(("a.png", image(1)), ("b.png", image(2)))
@@ -408,7 +408,7 @@ def test_a_queue_of_one_takes_one_image(classifier: Classifier) -> None:
         both = await client.post("/v1/predict", **form(("a.png", image(1)), ("b.png", image(2))))
         return [both, await client.post("/v1/predict", **form(("a.png", image(1))))]
 
-    refused, answered = talk(app_of(classifier, limits=Limits(queue=1)), two)
+    refused, answered = talk(app_of(classifier, limits=ServerLimits(queue=1)), two)
     assert (refused.status_code, answered.status_code) == (413, 200)
     assert "1" in error_of(refused)
 

@@ -12,7 +12,7 @@ from PIL import Image
 
 import vitreous as vt
 from vitreous.addons.segmentation.model import Segmenter, SegmenterConfig
-from vitreous.addons.serving.limits import Limits
+from vitreous.addons.serving.limits import ServerLimits
 from vitreous.addons.serving.models import Classifier, Question, Regressor, ServedModel, parse
 from vitreous.addons.serving.run import load
 from vitreous.checkpoints.saving import save
@@ -28,7 +28,7 @@ def checkpoint(tmp_path: Path) -> Path:
 
 
 def loaded(spec: Path | str, precision: str = "fp32") -> Any:
-    return load(str(spec), device="cpu", precision=precision, limits=Limits(), language=None)
+    return load(str(spec), device="cpu", precision=precision, limits=ServerLimits(), language=None)
 
 
 def asked(served: ServedModel, endpoint: str) -> Any:

@@ -22,7 +22,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 import vitreous as vt
-from vitreous.addons.serving.limits import Limits
+from vitreous.addons.serving.limits import ServerLimits
 from vitreous.addons.serving.models import Classifier
 from vitreous.addons.serving.run import hosts_of, read_token
 from vitreous.errors import InputError
@@ -125,7 +125,7 @@ def test_a_body_that_stands_still_is_given_up(classifier: Classifier) -> None:
         return await client.post("/v1/predict", content=chunks(), headers={"content-type": "image/png"})
 
     began = time.perf_counter()
-    answer = talk(app_of(classifier, limits=Limits(stalled=0.2)), silent)
+    answer = talk(app_of(classifier, limits=ServerLimits(stalled=0.2)), silent)
     assert answer.status_code == 408
     assert "stood still for 0.2 s" in error_of(answer)
     assert time.perf_counter() - began < 300
@@ -133,7 +133,7 @@ def test_a_body_that_stands_still_is_given_up(classifier: Classifier) -> None:
 
 def test_bodies_together_are_limited(classifier: Classifier) -> None:
     """What one is refused for comes free again."""
-    limits = Limits(body=50_000, memory=60_000)
+    limits = ServerLimits(body=50_000, memory=60_000)
 
     async def crowd(client: httpx.AsyncClient) -> list[httpx.Response]:
         ended = asyncio.Event()
@@ -173,7 +173,7 @@ def test_there_are_never_more_connections_than_files() -> None:
 
 
 def test_silent_connections_leave_others_served(classifier: Classifier) -> None:
-    limits = Limits(connections=40, header_seconds=600)
+    limits = ServerLimits(connections=40, header_seconds=600)
     app = app_of(classifier, limits=limits)
     with at_an_address(app, limits) as url, ExitStack() as stack:
         place = ("127.0.0.1", int(url.rpartition(":")[2]))
@@ -267,7 +267,7 @@ def test_more_silent_connections_than_files_neither_fill_the_log_nor_stop_answer
 
 
 def test_headers_that_do_not_arrive_are_given_up(classifier: Classifier) -> None:
-    limits = Limits(header_seconds=0.3)
+    limits = ServerLimits(header_seconds=0.3)
     with at_an_address(app_of(classifier), limits) as url:
         place = ("127.0.0.1", int(url.rpartition(":")[2]))
         for start in (b"", b"GET /healthz HTTP/1.1\r\nHost: "):
@@ -292,7 +292,7 @@ def test_an_answer_that_takes_too_long_is_given_up() -> None:
         gate.set()
         return late
 
-    late = talk(app_of(served, limits=Limits(deadline=0.3)), ask)
+    late = talk(app_of(served, limits=ServerLimits(deadline=0.3)), ask)
     assert late.status_code == 504
     assert "longer than 0.3 s" in error_of(late)
 

@@ -27,7 +27,7 @@ from vitreous.addons.studies.laboratory import (
     world_of,
 )
 from vitreous.addons.studies.measures import (
-    Images,
+    LabeledImages,
     equivariance,
     few_shot,
     heads,
@@ -267,12 +267,12 @@ def fresh(**fields: Any) -> ViT:
 
 
 @pytest.fixture(scope="module")
-def images() -> Images:
+def images() -> LabeledImages:
     part = pixels_of(world_of(replace(BASE, data="world:textures:8@16,test=64")), "test", 0)
-    return Images(normalized(part.whole, (16, 16), torch.device("cpu")), part.factors, "textures", 0)
+    return LabeledImages(normalized(part.whole, (16, 16), torch.device("cpu")), part.factors, "textures", 0)
 
 
-def test_shuffling_changes_nothing_without_positions_and_something_with_them(images: Images) -> None:
+def test_shuffling_changes_nothing_without_positions_and_something_with_them(images: LabeledImages) -> None:
     with torch.inference_mode():
         assert shuffled(fresh(position={"kind": "none"}), images) == {"shuffle-change": 0.0}
         assert shuffled(fresh(), images)["shuffle-change"] > 1e-4
@@ -283,7 +283,7 @@ def test_a_shift_moves_the_window_over_the_image_and_not_its_border() -> None:
     world = larger_canvas(world_of(replace(BASE, data="world:textures:8@16,scale=0.8,test=64")))
     assert (world.size, world.scale, world.shift) == (32, 0.4, 0.0)
     part = pixels_of(replace(world, test=8), "test", 0)
-    canvas = Images(normalized(part.whole, (32, 32), torch.device("cpu")), part.factors, "textures", 0)
+    canvas = LabeledImages(normalized(part.whole, (32, 32), torch.device("cpu")), part.factors, "textures", 0)
     model = fresh()
     with torch.inference_mode():
         found = equivariance(model, canvas)
@@ -295,7 +295,7 @@ def test_a_shift_moves_the_window_over_the_image_and_not_its_border() -> None:
         assert equivariance(model, even)["equivariance"] < 1e-5
 
 
-def test_uniform_attention_has_a_distance_of_one(images: Images) -> None:
+def test_uniform_attention_has_a_distance_of_one(images: LabeledImages) -> None:
     model = fresh()
     for block in model.blocks:
         torch.nn.init.zeros_(block.attention.qkv.weight)  # type: ignore[union-attr, arg-type]
@@ -305,7 +305,7 @@ def test_uniform_attention_has_a_distance_of_one(images: Images) -> None:
     assert found["distance-slope"] == pytest.approx(0, abs=1e-5)
 
 
-def test_positions_of_the_plane(images: Images) -> None:
+def test_positions_of_the_plane(images: LabeledImages) -> None:
     computed, random = fresh(position={"kind": "sincos-2d"}), fresh()
     with torch.inference_mode():
         known, unknown = position_plane(computed, images), position_plane(random, images)
@@ -316,7 +316,7 @@ def test_positions_of_the_plane(images: Images) -> None:
 
 
 def test_positions_that_know_the_distance_from_the_middle_alone_are_not_near_within_rings(
-    images: Images,
+    images: LabeledImages,
 ) -> None:
     model = fresh()
     side, width = model.config.grid[0], model.config.width
@@ -387,7 +387,7 @@ def test_few_shots_choose_a_group_by_other_images_than_they_judge_it_by() -> Non
     """The images with labels are the first half, those that choose the eighth after it."""
     targets = np.arange(160) % 4
     values = torch.eye(4)[torch.from_numpy(targets)]
-    shown = Images(torch.zeros(160, 3, 4, 4), {"labels": targets}, "labels", 0)
+    shown = LabeledImages(torch.zeros(160, 3, 4, 4), {"labels": targets}, "labels", 0)
 
     def measured(known: slice) -> dict[str, float]:
         """Of a model that tells the classes of the images with labels and of these."""

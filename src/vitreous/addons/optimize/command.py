@@ -24,7 +24,7 @@ def parse_part(_: object, tokens: Sequence[Token]) -> float:
         raise CallError("--budget {text!r} is not a share: write 0.3% or 0.003", text=text) from None
 
 
-Stored = Annotated[str, Parameter(help="a run directory, or a folder of weights in the vitreous format")]
+StoredModel = Annotated[str, Parameter(help="a run directory, or a folder of weights in the vitreous format")]
 Budget = Annotated[
     float,
     Parameter(converter=parse_part, n_tokens=1, metavar="PART"),
@@ -33,7 +33,7 @@ Budget = Annotated[
 
 @with_parsed_options(budget=Budget)
 def optimize(
-    run: Stored,
+    run: StoredModel,
     data: Annotated[
         str | None,
         Parameter(

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitreous.addons.optimize.processor import has_bf16
-from vitreous.deployment.programs import PIXELS, Compute, ProgramFormat, damaged
+from vitreous.deployment.programs import PIXELS, ProgramFormat, damaged
 from vitreous.errors import InputError, cache_folder, require_packages
 from vitreous.outside import read_text
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     import openvino
     from torch import nn
+
+    from vitreous.models.model import Compute
 
 GRAPH, DESCRIPTION = "model.xml", "about.json"  # in a folder
 FOLDER = frozenset({GRAPH, "model.bin", DESCRIPTION})

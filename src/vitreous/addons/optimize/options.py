@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Annotated, TypedDict
 
 from vitreous.api.options import BatchSize, DataSettings, Workers
-from vitreous.training.options import ConfigFile, Device, Option
+from vitreous.training.options import ConfigFile, DeviceOption, Option
 
 
 class OptimizeOptions(TypedDict, total=False):
@@ -19,7 +19,7 @@ class OptimizeOptions(TypedDict, total=False):
     timed_batch: Annotated[int, Option("number of images in the batches that are timed", default=8)]
     batch_size: BatchSize
     workers: Workers
-    device: Device
+    device: DeviceOption
     settings: DataSettings
     config: ConfigFile
     progress: Annotated[bool, Option("print each measurement on stderr", default=True, in_python=True)]

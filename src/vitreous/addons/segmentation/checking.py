@@ -37,7 +37,7 @@ RARE = 0.001  # of the pixels that are evaluated
 EVERY_VALUE = Legend(tuple(str(number) for number in range(MOST_CLASSES)))
 
 
-class Pairs(NamedTuple):
+class ReadablePairs(NamedTuple):
     """The good pairs of a part: their numbers, the pixels of each value (N, 256), the masks' fingerprints."""
 
     indices: Indices
@@ -111,7 +111,7 @@ def open_for_checking(
     return parts, legend.names if legend else None, findings
 
 
-def good_pairs(masked: MaskedDataset, bad: BadFiles, wrong: list[str], workers: int | None) -> Pairs:
+def good_pairs(masked: MaskedDataset, bad: BadFiles, wrong: list[str], workers: int | None) -> ReadablePairs:
     """What can be read and belongs together; the rest goes to `bad`, or to `wrong` with a sentence."""
     indices, pixels, masks = [], [], []
     for index, seen in enumerate(in_threads(partial(look, masked), range(len(masked)), workers=workers)):
@@ -124,7 +124,7 @@ def good_pairs(masked: MaskedDataset, bad: BadFiles, wrong: list[str], workers: 
             pixels.append(seen[0])
             masks.append(seen[1])
     counts = np.array(pixels, dtype=np.int64).reshape(-1, IGNORED + 1)
-    return Pairs(np.array(indices, dtype=np.int64), counts, masks)
+    return ReadablePairs(np.array(indices, dtype=np.int64), counts, masks)
 
 
 def look(masked: MaskedDataset, index: int) -> tuple[NDArray[np.int64], bytes] | BadImage | str:

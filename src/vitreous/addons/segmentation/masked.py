@@ -19,7 +19,7 @@ from vitreous.addons.segmentation.model import MOST_CLASSES
 from vitreous.data.config import AugmentationConfig
 from vitreous.data.dataset import DataSummary, ImageDataset, Indices, Subset
 from vitreous.data.image_augmentation import change_colors
-from vitreous.data.loading import Rows, Sample
+from vitreous.data.loading import BatchRows, Sample
 from vitreous.data.transforms import random_crop
 from vitreous.errors import InputError
 from vitreous.models.preprocessing import Preprocessing, to_tensor
@@ -215,7 +215,7 @@ class MaskReader:
         return Sample.of((pixels, np.array(values, dtype=np.uint8)), encoded)
 
     def collate(
-        self, samples: Sequence[Sample], indices: Indices, rows: Rows
+        self, samples: Sequence[Sample], indices: Indices, rows: BatchRows
     ) -> MaskBatch | MaskEvaluationBatch:
         """Return samples as a batch."""
         pixels, masks = zip(*(sample.value for sample in samples), strict=True)

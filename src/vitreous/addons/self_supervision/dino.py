@@ -29,7 +29,7 @@ from vitreous.models.vit import ViT
 from vitreous.rng import torch_generator
 from vitreous.training.learner import move_towards
 from vitreous.training.objectives import Illustration
-from vitreous.training.step import Measures
+from vitreous.training.step import MicroBatchMeasures
 
 
 class DINOConfig(Config):
@@ -174,7 +174,7 @@ class DINO(nn.Module):
         return (self.head.prototypes.weight,) if frozen else ()
 
     @torch.no_grad()
-    def after_step(self, measured: Measures, taken: Bool[Tensor, ""]) -> None:
+    def after_step(self, measured: MicroBatchMeasures, taken: Bool[Tensor, ""]) -> None:
         """After a step of the optimizer that was `taken` the teacher follows the student, and the center the
         teacher's outputs; one that was skipped changes nothing."""
         images = sum(count for count, _ in measured)

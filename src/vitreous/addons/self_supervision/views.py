@@ -16,14 +16,14 @@ from torch import Tensor
 from vitreous.data.config import ColorJitterConfig, RandomResizedCropConfig
 from vitreous.data.dataset import ImageDataset, Indices
 from vitreous.data.image_augmentation import jitter
-from vitreous.data.loading import Rows, Sample
+from vitreous.data.loading import BatchRows, Sample
 from vitreous.data.transforms import random_crop
 from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import Config, Probability, setting
 from vitreous.models.preprocessing import Preprocessing, to_tensor
 
-Share = tuple[float, float]
-Size = tuple[int, int]  # (H, W)
+ScaleRange = tuple[float, float]
+CropSize = tuple[int, int]  # (H, W)
 
 BLUR = (0.1, 2.0)  # least and most standard deviation, in pixels of any view, where large ones have 224
 SOLARIZE = 128  # values from here on are inverted
@@ -32,7 +32,7 @@ SOLARIZE = 128  # values from here on are inverted
 class PairConfig(Config):
     """Two large views of each image. Defaults are the authors' for ImageNet."""
 
-    large_scale: Share = setting(
+    large_scale: ScaleRange = setting(
         (0.4, 1.0), "range of the area of a large crop, as a share of the image's area"
     )
     flip: Probability = setting(0.5, "probability of mirroring horizontally")
@@ -61,7 +61,7 @@ class PairConfig(Config):
 class ViewsConfig(PairConfig):
     """Two large views and several small views of each image."""
 
-    small_scale: Share = setting(
+    small_scale: ScaleRange = setting(
         (0.05, 0.4), "range of the area of a small crop, as a share of the image's area"
     )
     small_count: int = setting(8, "number of small crops of each image, which only the student sees", ge=0)
@@ -84,7 +84,7 @@ class Views(NamedTuple):
 class MultiCrop:
     """The views of images for a model of the size `large`."""
 
-    def __init__(self, config: PairConfig, large: Size, small: Size) -> None:
+    def __init__(self, config: PairConfig, large: CropSize, small: CropSize) -> None:
         self.config, self.large_size, self.small_size = config, large, small
 
     def cut(self, image: Image.Image, rng: np.random.Generator) -> Views:
@@ -108,8 +108,8 @@ class MultiCrop:
     def view(
         self,
         image: Image.Image,
-        scale: Share,
-        size: Size,
+        scale: ScaleRange,
+        size: CropSize,
         blur: float,
         solarize: float,
         rng: np.random.Generator,
@@ -163,7 +163,7 @@ class ViewReader:
         encoded = self.images.opened(index, self.channels)
         return Sample.of(self.crops.cut(encoded.upright(), rng), encoded)
 
-    def collate(self, samples: Sequence[Sample], indices: Indices, rows: Rows) -> Views:
+    def collate(self, samples: Sequence[Sample], indices: Indices, rows: BatchRows) -> Views:
         views = [sample.value for sample in samples]
         return Views(*(torch.stack(each) for each in zip(*views, strict=True)))
 

@@ -59,9 +59,9 @@ def serve(
     packages = "fastapi", "uvicorn", "python_multipart", "prometheus_client", "matplotlib"
     require_packages(*packages, extra="serve", what="serving")
     from vitreous.addons.serving import run
-    from vitreous.addons.serving.limits import Limits
+    from vitreous.addons.serving.limits import ServerLimits
 
-    limits = Limits(
+    limits = ServerLimits(
         max_batch=options["max_batch"],
         max_wait=options["max_wait"] / 1000,
         queue=options["queue"],

@@ -20,8 +20,8 @@ from starlette.exceptions import HTTPException
 
 from vitreous import __version__
 from vitreous.addons.serving.batching import Batcher
-from vitreous.addons.serving.limits import Guard, Limits, Refused
-from vitreous.addons.serving.models import Answer, Endpoint, Question, ServedModel, parse
+from vitreous.addons.serving.limits import Guard, Refused, ServerLimits
+from vitreous.addons.serving.models import AnswerBody, Endpoint, Question, ServedModel, parse
 from vitreous.models.config_parts import Config
 from vitreous.models.stored import BadImage
 
@@ -79,7 +79,7 @@ class Failed(BaseModel):
 
 
 # The answer to an image, and what is wrong with it: None and why it has no answer, or what is missing of it.
-Answered = tuple[Answer | None, Failed | None]
+AnswerAndFailure = tuple[AnswerBody | None, Failed | None]
 
 
 class Server:
@@ -92,7 +92,9 @@ class Server:
         decoders: threads that decode images.
     """
 
-    def __init__(self, loaded: Loaded, limits: Limits, model_thread: Executor, decoders: Executor) -> None:
+    def __init__(
+        self, loaded: Loaded, limits: ServerLimits, model_thread: Executor, decoders: Executor
+    ) -> None:
         self.model_thread, self.decoders = model_thread, decoders
         # A request with more images than the queue takes could never be admitted: it is too large.
         self.limits = limits._replace(images=min(limits.images, limits.queue))
@@ -105,7 +107,7 @@ class Server:
     def use(self, loaded: Loaded) -> None:
         """Answer new requests with this model; those that were accepted keep the one before."""
         self.loaded = loaded
-        self.batchers: dict[str, Batcher[Question, Answer]] = {}
+        self.batchers: dict[str, Batcher[Question, AnswerBody]] = {}
         for endpoint in loaded.model.endpoints:
             self.batchers[endpoint.name] = Batcher(
                 endpoint.answer,
@@ -115,7 +117,9 @@ class Server:
                 observe=partial(self.metrics.batch, f"/v1/{endpoint.name}"),
             )
 
-    async def answers(self, endpoint: str, uploads: Sequence[Upload], parameters: Config) -> list[Answered]:
+    async def answers(
+        self, endpoint: str, uploads: Sequence[Upload], parameters: Config
+    ) -> list[AnswerAndFailure]:
         """The answers to all images of a request, in order. Raises Refused: the queue is full, or it takes
         too long."""
         model, batcher, count = self.loaded.model, self.batchers[endpoint], len(uploads)
@@ -124,7 +128,7 @@ class Server:
             seconds = min(max(math.ceil(self.latest), 1), 60)
             raise Refused(503, f"the server is busy: ask again in {seconds} s", Retry_After=str(seconds))
 
-        async def answer(name: str, data: bytes) -> Answered:
+        async def answer(name: str, data: bytes) -> AnswerAndFailure:
             try:
                 pixels, damage = await loop.run_in_executor(self.decoders, model.prepare, data, name)
                 found = await batcher.ask(Question(name, pixels, parameters))
@@ -212,7 +216,7 @@ def add_endpoint(app: FastAPI, server: Server, endpoint: Endpoint) -> None:
     )
 
 
-async def read_images(request: Request, limits: Limits) -> tuple[list[Upload], dict[str, str]]:
+async def read_images(request: Request, limits: ServerLimits) -> tuple[list[Upload], dict[str, str]]:
     """What a request brings: images, those of a form (every part with a file name, whatever its field is
     called) or the one that is the body itself; and the parameters in its query and in the other parts. Raises
     Refused."""
@@ -243,7 +247,7 @@ async def read_images(request: Request, limits: Limits) -> tuple[list[Upload], d
     return images, parameters
 
 
-def answered(key: str, answers: Sequence[Answered]) -> Response:
+def answered(key: str, answers: Sequence[AnswerAndFailure]) -> Response:
     """The answers, the images without one, and what is missing of damaged ones; a refusal where not one has
     an answer, which says the name of the first."""
     failed = [wrong for answer, wrong in answers if answer is None and wrong]

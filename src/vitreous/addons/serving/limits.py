@@ -24,7 +24,7 @@ LEFT = 499  # nginx's status for a client that went away before its answer
 CROWDED = "the server holds as many bytes of requests as it may: ask again in 1 s"
 
 
-class Limits(NamedTuple):
+class ServerLimits(NamedTuple):
     """How much clients may send, how long they may take, and how much is computed together."""
 
     body: int = 32 * 2**20  # bytes of a request
@@ -64,7 +64,7 @@ class Guard:
     """
 
     app: ASGIApp
-    limits: Limits
+    limits: ServerLimits
     hosts: Collection[str] | None
     token: str | None
     observe: Callable[[str, int, float], None]

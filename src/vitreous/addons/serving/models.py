@@ -46,7 +46,7 @@ class Question(NamedTuple):
     parameters: Any  # of the endpoint
 
 
-Answer = dict[str, object] | bytes  # bytes: a PNG
+AnswerBody = dict[str, object] | bytes  # bytes: a PNG
 
 
 class Endpoint(NamedTuple):
@@ -57,7 +57,7 @@ class Endpoint(NamedTuple):
     summary: str  # for the documentation
     parameters: type[Config]
     item: type  # the form of one answer
-    answer: Callable[[Sequence[Question]], list[Answer]]
+    answer: Callable[[Sequence[Question]], list[AnswerBody]]
     together: bool = True  # whether questions are answered in batches; else one at a time
 
 
@@ -201,16 +201,16 @@ class ServedModel:
         pixels = torch.stack([each.pixels for each in questions]).to(self.device)
         return self.model.preprocessing.normalize(pixels)
 
-    def features(self, questions: Sequence[Question]) -> list[Answer]:
+    def features(self, questions: Sequence[Question]) -> list[AnswerBody]:
         with torch.inference_mode(), computing(self.precision, self.device):
             rows = self.answering.features(self.batch(questions)).float().flatten(1).cpu()
         check_numbers(questions, rows)
-        answers: list[Answer] = []
+        answers: list[AnswerBody] = []
         for question, row in zip(questions, rows.tolist(), strict=True):
             answers.append({"path": question.name, "features": row})
         return answers
 
-    def look(self, questions: Sequence[Question]) -> list[Answer]:
+    def look(self, questions: Sequence[Question]) -> list[AnswerBody]:
         """The map of one image; as a PNG, or as numbers."""
         (question,) = questions
         wanted: AttentionQuery = question.parameters
@@ -258,12 +258,12 @@ class Classifier(ServedModel):
             *super().offered(),
         ]
 
-    def predict(self, questions: Sequence[Question]) -> list[Answer]:
+    def predict(self, questions: Sequence[Question]) -> list[AnswerBody]:
         with computing(self.precision, self.device):
             probabilities = self.predictor.probabilities(self.batch(questions))
         most = max(each.parameters.top for each in questions)
         choices = self.predictor.most_probable(probabilities, most)
-        answers: list[Answer] = []
+        answers: list[AnswerBody] = []
         for question, found in zip(questions, choices, strict=True):
             answers.append(Prediction.of(question.name, found[: question.parameters.top]).to_json())
         return answers
@@ -279,11 +279,11 @@ class Regressor(ServedModel):
             *super().offered(),
         ]
 
-    def predict(self, questions: Sequence[Question]) -> list[Answer]:
+    def predict(self, questions: Sequence[Question]) -> list[AnswerBody]:
         with torch.inference_mode(), computing(self.precision, self.device):
             values = number_outputs(self.answering, self.batch(questions)).flatten().cpu()
         check_numbers(questions, values)
-        answers: list[Answer] = []
+        answers: list[AnswerBody] = []
         for question, value in zip(questions, values.tolist(), strict=True):
             answers.append({"path": question.name, "value": value})
         return answers

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, TypedDict
 
-from vitreous.api.options import PageLanguage, Precision
-from vitreous.training.options import Device, Option
+from vitreous.api.options import PageLanguage, PrecisionOption
+from vitreous.training.options import DeviceOption, Option
 
 
 class ServeOptions(TypedDict, total=False):
@@ -45,6 +45,6 @@ class ServeOptions(TypedDict, total=False):
         str | Path | None,
         Option("a file with a token; requests then need the header Authorization: Bearer TOKEN"),
     ]
-    precision: Precision
-    device: Device
+    precision: PrecisionOption
+    device: DeviceOption
     language: PageLanguage

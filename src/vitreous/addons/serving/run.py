@@ -19,7 +19,7 @@ from fastapi import FastAPI
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from vitreous.addons.serving.app import Loaded, Server, build_app
-from vitreous.addons.serving.limits import Limits
+from vitreous.addons.serving.limits import ServerLimits
 from vitreous.addons.serving.models import KINDS, ServedModel
 from vitreous.addons.serving.page import page_of
 from vitreous.api.arguments import say
@@ -46,7 +46,7 @@ TOO_LATE = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
-def load(spec: str, *, device: str, precision: str, limits: Limits, language: str | None) -> Loaded:
+def load(spec: str, *, device: str, precision: str, limits: ServerLimits, language: str | None) -> Loaded:
     """Open the model that MODEL means, and make its page. Raises InputError: nothing there, damaged, or a
     model of a kind that is not served."""
     place = pick_device(device)
@@ -78,7 +78,7 @@ def serve_model(
     load_model: Callable[[], Loaded],
     opened: socket.socket,
     *,
-    limits: Limits,
+    limits: ServerLimits,
     hosts: Collection[str] | None,
     token: str | None,
     ready: Callable[[str, dict[str, object]], None],
@@ -221,7 +221,7 @@ class GuardedConnection:
     longest, for headers or for the rest of a body. A request that is being answered never does.
     """
 
-    limits: ClassVar[Limits] = Limits()
+    limits: ClassVar[ServerLimits] = ServerLimits()
     loop: asyncio.AbstractEventLoop
     connections: set[GuardedConnection]
     transport: asyncio.Transport
@@ -318,7 +318,7 @@ class LimitedServer(uvicorn.Server):
 
 
 def server_of(
-    app: FastAPI, limits: Limits, protocol: type[asyncio.Protocol] = AutoHTTPProtocol
+    app: FastAPI, limits: ServerLimits, protocol: type[asyncio.Protocol] = AutoHTTPProtocol
 ) -> uvicorn.Server:
     """uvicorn's server with limited connections.
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFilter
 
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import ClassTargets, ImageDataset, Parts
+from vitreous.data.dataset import ClassTargets, ImageDataset, SplitParts
 from vitreous.data.held_out import with_own_parts
 from vitreous.data.sources.small import without_validation
 from vitreous.errors import InputError
@@ -28,7 +28,7 @@ FORM = "formulas:CLASSESxIMAGES@SIZE, such as formulas:1000x200@64: 200 images o
 CHAINS, STEPS = 320, 16  # of the chaos game
 FINE = 2  # pixels of the drawing in one of the image, along each side
 Points = NDArray[np.float64]  # (N, 2): x, y in about -1 ... 1
-Gray = NDArray[np.float64]  # (H, W), 0 ... 1
+GrayImage = NDArray[np.float64]  # (H, W), 0 ... 1
 Rng = np.random.Generator
 
 
@@ -52,7 +52,7 @@ class FormulaImages(ImageDataset):
         return draw_formula(group, self.numbers[number], self.size)
 
 
-def open_formulas(rest: str, config: DataConfig) -> Parts:
+def open_formulas(rest: str, config: DataConfig) -> SplitParts:
     """Open what is written after `formulas:`. Two more images of each class are the test set."""
     match = re.fullmatch(r"(\d+)x(\d+)@(\d+)", rest)
     if not match or int(match[1]) < 2 or int(match[2]) < 1 or int(match[3]) < 16:
@@ -85,7 +85,7 @@ def draw_formula(group: int, number: int, size: int) -> Image.Image:
 # What the four families draw: how much of each pixel the subject covers.
 
 
-def fractal(group: int, size: int, rng: Rng) -> Gray:
+def fractal(group: int, size: int, rng: Rng) -> GrayImage:
     """The attractor of an iterated function system, of which one number is changed by up to a tenth."""
     maps, shifts, shares = iterated_functions(group)
     maps = maps.copy()
@@ -137,7 +137,7 @@ def attractor(maps: NDArray[np.float64], shifts: Points, shares: NDArray[np.floa
     return (points - (low + high) / 2) / max(float((high - low).max()) / 2, 1e-6)
 
 
-def contour(group: int, size: int, rng: Rng) -> Gray:
+def contour(group: int, size: int, rng: Rng) -> GrayImage:
     """A closed curve: filled, as an outline, hatched, or as outlines inside each other."""
     own = numpy_generator(0, "formula", group)
     corners = int(own.integers(3, 13)) if own.random() < 0.5 else 96
@@ -178,7 +178,7 @@ def contour(group: int, size: int, rng: Rng) -> Gray:
     return reduced(canvas)
 
 
-def strokes(group: int, size: int, rng: Rng) -> Gray:
+def strokes(group: int, size: int, rng: Rng) -> GrayImage:
     """A character of curved and straight strokes, with a round or broad pen, as a row of dots, or hollow."""
     t = np.linspace(0, 1, 20)[:, None]
     canvas = Image.new("L", (size * FINE, size * FINE))
@@ -223,7 +223,7 @@ def stroke_corners(group: int) -> NDArray[np.float64]:
     return strokes
 
 
-def pattern(group: int, size: int, rng: Rng) -> Gray:
+def pattern(group: int, size: int, rng: Rng) -> GrayImage:
     """One to three periodic or random waves, combined, at a changed scale, angle and phase, slightly bent."""
     own = numpy_generator(0, "formula", group)
     y, x = np.mgrid[:size, :size] * (2 / size) - 1
@@ -240,7 +240,7 @@ def pattern(group: int, size: int, rng: Rng) -> Gray:
     return spread / max(float(spread.max()), 1e-6) * rng.uniform(0.5, 1)
 
 
-def one_wave(u: Gray, v: Gray, own: Rng, rng: Rng) -> Gray:
+def one_wave(u: GrayImage, v: GrayImage, own: Rng, rng: Rng) -> GrayImage:
     """Return a grating, spots on a lattice, rings, or noise of a band of frequencies, 0 ... 1."""
     kind, pace = own.integers(4), own.uniform(4, 26)
     angle, sharp, aspect = own.uniform(0, math.pi), own.choice([1, 4, 30]), own.uniform(0.3, 1)
@@ -284,7 +284,7 @@ def corner_list(points: Points, size: int) -> list[tuple[float, float]]:
     return [(float(x), float(y)) for x, y in (points + 1) / 2 * size * FINE]
 
 
-def reduced(canvas: Image.Image) -> Gray:
+def reduced(canvas: Image.Image) -> GrayImage:
     return np.asarray(canvas.reduce(FINE), dtype=np.float64) / 255
 
 

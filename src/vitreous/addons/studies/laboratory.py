@@ -20,7 +20,7 @@ from jaxtyping import Float, Int, UInt8
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from vitreous.addons.studies.measures import MEASURES, Images, as_learned
+from vitreous.addons.studies.measures import MEASURES, LabeledImages, as_learned
 from vitreous.addons.studies.study import AnyTrial, Study, TrainingSetup, TrialResult, trials_of
 from vitreous.addons.studies.world import WorldImages, WorldOptions, class_names, parse
 from vitreous.checkpoints.loading import load_image_model
@@ -300,7 +300,7 @@ class Laboratory:
             part = self.images(trial, "test", seed, changed)
             height, width = model.config.image_size
             shown = normalized(part.whole, (canvas * height, canvas * width), self.device, part.looks)
-            images = Images(shown, part.factors, trial.labels, seed)
+            images = LabeledImages(shown, part.factors, trial.labels, seed)
             with torch.inference_mode(), computing(self.precision, self.device):
                 values |= measure(model, images)
         return values

@@ -30,7 +30,7 @@ SHIFTS = 4  # pixels: a patch
 
 
 @dataclass(frozen=True)
-class Images:
+class LabeledImages:
     """Test images with all their labels; the first quarter is for selection."""
 
     pixels: Float[Tensor, "N 3 H W"]
@@ -43,7 +43,7 @@ def outputs(run: Callable[[Tensor], Tensor], pixels: Float[Tensor, "N 3 H W"]) -
     return torch.cat([run(chunk).float().flatten(1) for chunk in torch.split(pixels, CHUNK)])
 
 
-def accuracy(model: Model, images: Images) -> dict[str, float]:
+def accuracy(model: Model, images: LabeledImages) -> dict[str, float]:
     """On the last three quarters; "validation" is that of the first."""
     targets = torch.from_numpy(images.factors[images.labels]).to(images.pixels.device)
     hits = (outputs(model, images.pixels).argmax(1) == targets).float()
@@ -51,7 +51,7 @@ def accuracy(model: Model, images: Images) -> dict[str, float]:
     return {"accuracy": float(hits[quarter:].mean()), "validation": float(hits[:quarter].mean())}
 
 
-def few_shot(model: Model, images: Images) -> dict[str, float]:
+def few_shot(model: Model, images: LabeledImages) -> dict[str, float]:
     """5-shot linear accuracy as the paper measures it, on test images, which look different from those that
     were learned. The images with labels are from the first half, and the others are classified: the last
     three eighths of all; "few-shot-validation" is that of the eighth before them."""
@@ -68,7 +68,7 @@ def few_shot(model: Model, images: Images) -> dict[str, float]:
     return {"few-shot": accuracy_of(end, len(targets)), "few-shot-validation": accuracy_of(half, end)}
 
 
-def heads(model: Model, images: Images) -> dict[str, float]:
+def heads(model: Model, images: LabeledImages) -> dict[str, float]:
     """Return the slope of the attention distance over the layers, as a share of uniform attention's, and the
     nearest and the farthest head of the first layer (Fig. 7, right)."""
     assert isinstance(model, ViT)
@@ -85,7 +85,7 @@ def heads(model: Model, images: Images) -> dict[str, float]:
     return {"distance-slope": slope, **ends}
 
 
-def position_plane(model: Model, images: Images) -> dict[str, float]:
+def position_plane(model: Model, images: LabeledImages) -> dict[str, float]:
     """Minus the correlation between the distance of two patches and the similarity of their positions
     (Fig. 7, center): `nearness`.
 
@@ -108,7 +108,7 @@ def position_plane(model: Model, images: Images) -> dict[str, float]:
     return {"nearness": -float(np.corrcoef(far, similar)[0, 1]), "nearness-in-rings": -float(in_rings)}
 
 
-def shuffled(model: Model, images: Images) -> dict[str, float]:
+def shuffled(model: Model, images: LabeledImages) -> dict[str, float]:
     """The largest change of the features where the tokens of the patches are shuffled, as a share of their
     length: what knows no positions computes the same. In fp64, where sums in another order agree to 1e-12."""
     assert isinstance(model, ViT)
@@ -124,7 +124,7 @@ def shuffled(model: Model, images: Images) -> dict[str, float]:
     return {"shuffle-change": float(change) if change > 1e-9 else 0.0}
 
 
-def equivariance(model: Model, images: Images) -> dict[str, float]:
+def equivariance(model: Model, images: LabeledImages) -> dict[str, float]:
     """How much the features change when the window that is seen moves by 1 to 4 pixels over a larger image,
     relative to how much those of different images differ: 0 is invariant, 1 as different as another image.
     What enters the window is image: no border does."""
@@ -161,7 +161,7 @@ def larger_canvas(world: WorldOptions) -> WorldOptions:
 
 # By name: the measure, what of the world is changed for its test images, and their side in that of the model.
 MEASURES: dict[
-    str, tuple[Callable[[Model, Images], dict[str, Any]], Callable[[WorldOptions], WorldOptions], int]
+    str, tuple[Callable[[Model, LabeledImages], dict[str, Any]], Callable[[WorldOptions], WorldOptions], int]
 ] = {
     "accuracy": (accuracy, as_learned, 1),
     "few-shot": (few_shot, as_learned, 1),

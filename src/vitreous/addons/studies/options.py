@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, TypedDict
 
-from vitreous.training.options import ConfigFile, Device, Option, Settings
+from vitreous.training.options import ConfigFile, DeviceOption, Option, Settings
 
 
 class StudyOptions(TypedDict, total=False):
@@ -22,7 +22,7 @@ class StudyOptions(TypedDict, total=False):
             "quick; for all and ledger, the folder that contains these folders"
         ),
     ]
-    device: Device
+    device: DeviceOption
     settings: Annotated[
         "Settings | None",
         Option(

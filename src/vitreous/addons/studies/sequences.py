@@ -57,17 +57,17 @@ class Sequences(NamedTuple):
     pronoun: Int[Tensor, " N"]
 
 
-Tokens = Sequence[str]
+WordSequence = Sequence[str]
 WORD = re.compile(r"[^\s,]+|,")
 
 
-def copied(rng: np.random.Generator, longest: int = LONGEST) -> tuple[Tokens, Tokens]:
+def copied(rng: np.random.Generator, longest: int = LONGEST) -> tuple[WordSequence, WordSequence]:
     shortest = SHORTEST if longest == LONGEST else LONGEST + 1
     symbols = [str(each) for each in rng.integers(SYMBOLS, size=int(rng.integers(shortest, longest + 1)))]
     return symbols, symbols
 
 
-def tree(leaves: Tokens, signs: Tokens) -> list[str]:
+def tree(leaves: WordSequence, signs: WordSequence) -> list[str]:
     """The brackets around an expression; the last of the operators that bind least is the root."""
     if not signs:
         return [leaves[0]]
@@ -76,7 +76,7 @@ def tree(leaves: Tokens, signs: Tokens) -> list[str]:
     return ["(", *first, signs[root], *second, ")"]
 
 
-def parsed(rng: np.random.Generator) -> tuple[Tokens, Tokens]:
+def parsed(rng: np.random.Generator) -> tuple[WordSequence, WordSequence]:
     """An expression without brackets, and its tree as a sequence: a + b * c, and ( a + ( b * c ) )."""
     count = int(rng.integers(2, 6))
     leaves = [LEAVES[each] for each in rng.integers(len(LEAVES), size=count)]
@@ -87,9 +87,9 @@ def parsed(rng: np.random.Generator) -> tuple[Tokens, Tokens]:
     return source, tree(leaves, signs)
 
 
-def sentences(seed: int, count: int) -> list[tuple[Tokens, Tokens]]:
+def sentences(seed: int, count: int) -> list[tuple[WordSequence, WordSequence]]:
     """Sentences of the grammar and their translations, as words and commas."""
-    found: list[tuple[Tokens, Tokens]] = []
+    found: list[tuple[WordSequence, WordSequence]] = []
     for pair in grammar_pairs(count, seed=seed):
         source, target = WORD.findall(pair.source), WORD.findall(pair.target)
         found.append((source, target))
@@ -97,18 +97,18 @@ def sentences(seed: int, count: int) -> list[tuple[Tokens, Tokens]]:
 
 
 def generated(
-    make: Callable[[np.random.Generator], tuple[Tokens, Tokens]],
-) -> Callable[[int, int], list[tuple[Tokens, Tokens]]]:
+    make: Callable[[np.random.Generator], tuple[WordSequence, WordSequence]],
+) -> Callable[[int, int], list[tuple[WordSequence, WordSequence]]]:
     """Return what draws so many pairs of a seed."""
 
-    def pairs(seed: int, count: int) -> list[tuple[Tokens, Tokens]]:
+    def pairs(seed: int, count: int) -> list[tuple[WordSequence, WordSequence]]:
         rng = numpy_generator(seed, f"study sequences {make.__name__}")
         return [make(rng) for _ in range(count)]
 
     return pairs
 
 
-TASKS: dict[str, Callable[[int, int], list[tuple[Tokens, Tokens]]]] = {
+TASKS: dict[str, Callable[[int, int], list[tuple[WordSequence, WordSequence]]]] = {
     "copy": generated(copied),
     "parsing": generated(parsed),
     "agreement": sentences,
@@ -153,7 +153,7 @@ def task_data(task: str, seed: int, train: int, test: int) -> TaskData:
     )
 
 
-def encoded(pairs: Sequence[tuple[Tokens, Tokens]], numbers: dict[str, int]) -> Sequences:
+def encoded(pairs: Sequence[tuple[WordSequence, WordSequence]], numbers: dict[str, int]) -> Sequences:
     """Return pairs as numbers, with the first place after a word of JOINED in each target, or 0."""
     sources: list[list[int]] = []
     targets: list[list[int]] = []

@@ -14,7 +14,7 @@ from vitreous.evaluation.comparison import holm
 from vitreous.evaluation.scores import Interval, half_width
 from vitreous.languages import phrase, words
 
-Seen = Literal["seen", "not-seen", "undecided"]
+VerdictName = Literal["seen", "not-seen", "undecided"]
 LEVEL, POWER = 0.05, 0.8
 PILOT = 5  # seeds whose results were known when the claims were chosen
 
@@ -60,7 +60,7 @@ class Verdict:
         return half_width(self.seeds, self.overlap)
 
     @property
-    def verdict(self) -> Seen:
+    def verdict(self) -> VerdictName:
         """The rule. "more": seen above 0; not seen where the interval ends below the margin. "alike": seen
         where the interval is within the margin; not seen where it is outside of it."""
         low, high, margin = self.mean - self.half_width, self.mean + self.half_width, self.claim.margin
@@ -71,7 +71,7 @@ class Verdict:
         return "not-seen" if low > margin or high < -margin else "undecided"
 
     @property
-    def in_ledger(self) -> Seen:
+    def in_ledger(self) -> VerdictName:
         """The verdict among all claims of a ledger: undecided where Holm's correction takes it away."""
         return "undecided" if self.holm is False else self.verdict
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import ClassTargets, ImageDataset, Parts
+from vitreous.data.dataset import ClassTargets, ImageDataset, SplitParts
 from vitreous.data.held_out import with_own_parts
 from vitreous.errors import InputError, nearest
 from vitreous.rng import numpy_generator
@@ -297,7 +297,7 @@ def balanced(count: int, classes: int, seed: int, purpose: str) -> NDArray[np.in
     )
 
 
-def open_world(rest: str, config: DataConfig) -> Parts:
+def open_world(rest: str, config: DataConfig) -> SplitParts:
     """Return (train, validation, test), from the part after `world:`. Raises InputError if it is wrong."""
     world = parse(rest)
     train, test = (WorldImages(world, part, config.split_seed) for part in ("train", "test"))

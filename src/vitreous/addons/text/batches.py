@@ -13,7 +13,7 @@ from torch import Tensor
 from vitreous.addons.text.text_pairs import Pair
 from vitreous.addons.text.tokenizer import END, PAD, START, Tokenizer
 from vitreous.data.dataset import Indices
-from vitreous.data.loading import BatchLoader, Rows, Sampler
+from vitreous.data.loading import BatchLoader, BatchRows, Sampler
 from vitreous.data.sampling import shuffled_by_length
 from vitreous.errors import InputError
 
@@ -82,7 +82,7 @@ def pair_loader(
         world_size=world_size,
     )
 
-    def collate(samples: Sequence[int], indices: Indices, rows: Rows) -> TextBatch:
+    def collate(samples: Sequence[int], indices: Indices, rows: BatchRows) -> TextBatch:
         return TextBatch(
             padded([encoded.sources[row] for row in samples]),
             padded([encoded.targets[row] for row in samples]),

@@ -40,7 +40,7 @@ LONGEST = 4  # bytes of a character in UTF-8
 FOLLOWING = "⋯"  # a character's bytes after its first
 MARKS = {START: "⟨start⟩", END: "⟨end⟩"}
 
-Maps = Float[Tensor, "L K T S"]
+LayerAttention = Float[Tensor, "L K T S"]
 
 
 class SequenceAttention(NamedTuple):
@@ -53,9 +53,9 @@ class SequenceAttention(NamedTuple):
             t, for which tokens 0 ... t - 1 were read.
     """
 
-    encoder: Maps
-    decoder: Maps
-    cross: Maps
+    encoder: LayerAttention
+    decoder: LayerAttention
+    cross: LayerAttention
 
 
 @torch.no_grad()

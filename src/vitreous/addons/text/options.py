@@ -3,9 +3,9 @@
 from typing import Annotated, TypedDict
 
 from vitreous.api.options import FullPrecision
-from vitreous.training.options import Device, Option, RunOptions
+from vitreous.training.options import DeviceOption, Option, RunOptions
 
-Beams = Annotated[int, Option("number of beams of the search; 1 is greedy", default=4)]
+NumBeams = Annotated[int, Option("number of beams of the search; 1 is greedy", default=4)]
 LengthPenalty = Annotated[
     float,
     Option(
@@ -17,16 +17,16 @@ LengthPenalty = Annotated[
 class TranslateOptions(TypedDict, total=False):
     """Options of `translate`."""
 
-    beams: Beams
+    beams: NumBeams
     length_penalty: LengthPenalty
     batch_size: Annotated[int, Option("number of texts in a batch", default=128)]
-    device: Device
+    device: DeviceOption
     precision: FullPrecision
 
 
 class OwnTranslatorOptions(TypedDict, total=False):
     steps: Annotated[int | None, Option("number of steps, instead of epochs; the total, when resuming")]
-    beams: Beams
+    beams: NumBeams
     length_penalty: LengthPenalty
     batch_size: Annotated[
         int | None,

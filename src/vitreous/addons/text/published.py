@@ -23,7 +23,7 @@ from vitreous.checkpoints.formats.huggingface import read_huggingface
 from vitreous.checkpoints.formats.huggingface_configs import transformers_facts
 from vitreous.checkpoints.source import CONFIG, Documents, Facts, Source
 from vitreous.checkpoints.training_facts import plain_facts
-from vitreous.checkpoints.weights import Row, converted, packed, pairs, same
+from vitreous.checkpoints.weights import WeightRow, converted, packed, pairs, same
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
 from vitreous.models.settings import explain
@@ -99,7 +99,7 @@ def marian_config(source: Source, decoding: Mapping[str, Any]) -> TransformerCon
     )
 
 
-def marian_rows(config: TransformerConfig) -> list[Row]:
+def marian_rows(config: TransformerConfig) -> list[WeightRow]:
     tokens = {"text.tokens.weight": "model.shared.weight"}
     if config.source_vocabulary is not None:
         tokens = {
@@ -126,7 +126,7 @@ LAYER_NAMES = {
 }
 
 
-def layer_rows(ours: str, theirs: str) -> list[Row]:
+def layer_rows(ours: str, theirs: str) -> list[WeightRow]:
     """The layers of an encoder or a decoder, of BART's descendants."""
     return [
         *pairs(LAYER_NAMES, ours, theirs),

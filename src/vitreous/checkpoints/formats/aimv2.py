@@ -28,7 +28,7 @@ from vitreous.checkpoints.formats.huggingface_preprocessing import preprocessing
 from vitreous.checkpoints.formats.huggingface_writing import write_folder
 from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.weights import (
-    Row,
+    WeightRow,
     fixed,
     packed,
     pairs,
@@ -98,7 +98,7 @@ APPLE = TRANSFORMERS._replace(
 DEFAULTS = {"num_attention_heads": 8, "rms_norm_eps": 1e-5, "hidden_act": "silu", "use_head": True}
 
 
-def aimv2_rows(config: ViTConfig, family: Family, *, native: bool) -> list[Row]:
+def aimv2_rows(config: ViTConfig, family: Family, *, native: bool) -> list[WeightRow]:
     """Return the table; `native` for positions that are computed from the grid."""
     positions, *rows = family.table(config)
     if native:
@@ -155,7 +155,7 @@ def read_aimv2(source: Source) -> Spec:
     return Spec(source, config, table, look, task=None)
 
 
-def pooling_rows(width: int, *, biased: bool) -> list[Row]:
+def pooling_rows(width: int, *, biased: bool) -> list[WeightRow]:
     """Return its attention pooling as ours: the query is not projected, which the unit matrix does not
     either, and no MLP follows, which one of zeros adds nothing to."""
     attention, key_value = "pool.attention", ["head.k_proj", "head.v_proj"]

@@ -11,16 +11,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from vitreous.checkpoints.canonicalize import Limits, check_limits
+from vitreous.checkpoints.canonicalize import FormatLimits, check_limits
 from vitreous.checkpoints.format import Format, Spec, configured, reading_as
 from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.tensors import write_npz
-from vitreous.checkpoints.weights import Row, converted, same, stored, write_rows
+from vitreous.checkpoints.weights import WeightRow, converted, same, stored, write_rows
 from vitreous.errors import InputError
 from vitreous.models.bit import BiT, BiTConfig
 from vitreous.models.model import Model
 
-LIMITS: Limits = {
+LIMITS: FormatLimits = {
     "order": ("pre-activation",),
     "norm_eps": (1e-5,),
     "standardization": ("variance",),
@@ -28,7 +28,7 @@ LIMITS: Limits = {
 }
 
 
-class Names(NamedTuple):
+class ResNetNames(NamedTuple):
     """How one code names the parts; `{}` are the numbers of stage and unit, from 1 in theirs."""
 
     convolutions: dict[str, str]
@@ -52,7 +52,7 @@ CONVOLUTIONS = {"conv1": "conv1", "conv2": "conv2", "conv3": "conv3"}
 NORMS = {"norm1": "gn1", "norm2": "gn2", "norm3": "gn3"}
 TF_UNIT, TF_CONVOLUTION = "resnet/block{}/unit{:02d}/", "standardized_conv2d"
 TF_PARTS = {"conv1": "a", "conv2": "b", "conv3": "c", "shortcut": "a/proj"}
-TENSORFLOW = Names(
+TENSORFLOW = ResNetNames(
     convolutions={
         "root": f"resnet/root_block/{TF_CONVOLUTION}",
         **in_units(TF_UNIT, {ours: f"{part}/{TF_CONVOLUTION}" for ours, part in TF_PARTS.items()}),
@@ -66,7 +66,7 @@ TENSORFLOW = Names(
     head="resnet/head/conv2d",
     head_as_convolution=True,
 )
-BIG_VISION = Names(
+BIG_VISION = ResNetNames(
     convolutions={
         "root": "root_block/conv_root",
         **in_units("block{}/unit{:02d}/", CONVOLUTIONS | {"shortcut": "conv_proj"}),
@@ -74,7 +74,7 @@ BIG_VISION = Names(
     norms={"norm": "norm-pre-head", **in_units("block{}/unit{:02d}/", NORMS)},
 )
 # The ResNet of a hybrid; and with a head, big_vision's post-activation BiT.
-HYBRID = Names(
+HYBRID = ResNetNames(
     convolutions={
         "root": "conv_root",
         **in_units("block{}/unit{}/", CONVOLUTIONS | {"shortcut.0": "conv_proj"}),
@@ -84,19 +84,19 @@ HYBRID = Names(
 POST_ACTIVATION = HYBRID._replace(norm_shape=(-1,))
 
 
-def linear_rows(ours: str, theirs: str) -> list[Row]:
+def linear_rows(ours: str, theirs: str) -> list[WeightRow]:
     """Return a matrix (in, out) and its bias."""
     kernel = converted(f"{ours}.weight", f"{theirs}/kernel", lambda t: t.T, lambda t: t.T)
     return [kernel, same(f"{ours}.bias", f"{theirs}/bias")]
 
 
-def convolution_row(ours: str, theirs: str) -> Row:
+def convolution_row(ours: str, theirs: str) -> WeightRow:
     return converted(
         f"{ours}.weight", f"{theirs}/kernel", lambda t: t.permute(3, 2, 0, 1), lambda t: t.permute(2, 3, 1, 0)
     )
 
 
-def resnet_rows(ours: str, names: Names) -> list[Row]:
+def resnet_rows(ours: str, names: ResNetNames) -> list[WeightRow]:
 
     def shaped(values: Tensor) -> Tensor:
         return values.reshape(names.norm_shape)
@@ -108,7 +108,7 @@ def resnet_rows(ours: str, names: Names) -> list[Row]:
     return [row._replace(first=1) for row in rows]
 
 
-def bit_rows(names: Names) -> list[Row]:
+def bit_rows(names: ResNetNames) -> list[WeightRow]:
     rows = resnet_rows("backbone", names)
     if not names.head_as_convolution:
         return rows + linear_rows("head", names.head)
@@ -119,7 +119,7 @@ def bit_rows(names: Names) -> list[Row]:
     ]
 
 
-def resnet_shape(source: Source, names: Names) -> tuple[int, float, tuple[int, ...]]:
+def resnet_shape(source: Source, names: ResNetNames) -> tuple[int, float, tuple[int, ...]]:
     """Return the channels of the ResNet's images, its width factor, and the units in each stage."""
     channels, width = (source.size(names.root, axis, ndim=4) for axis in (2, 3))
     layers = source.units(names.convolutions["stages.{}.{}.conv1"] + "/kernel", first=1)
@@ -134,7 +134,7 @@ def read_bit(source: Source) -> Spec:
     return read_resnet(source, names)
 
 
-def read_resnet(source: Source, names: Names, **fields: object) -> Spec:
+def read_resnet(source: Source, names: ResNetNames, **fields: object) -> Spec:
     """Return a ResNet and a linear head, under the names of one of the codes."""
     ndim = 4 if names.head_as_convolution else 2
     channels, width_factor, layers = resnet_shape(source, names)

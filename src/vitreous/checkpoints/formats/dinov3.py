@@ -27,7 +27,7 @@ from vitreous.checkpoints.formats.huggingface_preprocessing import preprocessing
 from vitreous.checkpoints.formats.timm import TIMM_VIT
 from vitreous.checkpoints.source import Source, number_of
 from vitreous.checkpoints.torch_files import write_torch
-from vitreous.checkpoints.weights import Row, with_unused, write_rows
+from vitreous.checkpoints.weights import WeightRow, with_unused, write_rows
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import AxialRotaryConfig
@@ -86,7 +86,7 @@ META = TIMM_VIT._replace(
 )
 
 
-def masked_row() -> Row:
+def masked_row() -> WeightRow:
     """Return the biases of q, k and v beside a mask, which is zero for those of the keys."""
 
     def write(bias: Tensor) -> tuple[Tensor, ...]:
@@ -97,10 +97,10 @@ def masked_row() -> Row:
         return bias, mask
 
     theirs = ("blocks.{}.attn.qkv.bias", "blocks.{}.attn.qkv.bias_mask")
-    return Row((QKV_BIAS,), theirs, lambda bias, mask: (bias * mask,), write)
+    return WeightRow((QKV_BIAS,), theirs, lambda bias, mask: (bias * mask,), write)
 
 
-def meta_rows(config: ViTConfig, *, masked: bool = True) -> list[Row]:
+def meta_rows(config: ViTConfig, *, masked: bool = True) -> list[WeightRow]:
     rows = META.table(config)
     return [masked_row() if masked and row.ours == (QKV_BIAS,) else row for row in rows]
 
@@ -237,7 +237,7 @@ def transformers_form(
     return config, weights, described
 
 
-def written_rows(config: ViTConfig, described: dict[str, object]) -> list[Row]:
+def written_rows(config: ViTConfig, described: dict[str, object]) -> list[WeightRow]:
     """Return the table that a config.json of `transformers_form` asks for, with the tokens that no output
     needs."""
     present = [described[f"{name}_bias"] for name in ("query", "key", "value")]

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from vitreous.checkpoints.format import Format, Spec, configured
 from vitreous.checkpoints.source import Source
-from vitreous.checkpoints.weights import Row, stored
+from vitreous.checkpoints.weights import WeightRow, stored
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import EfficientNetLiteStemConfig
@@ -47,7 +47,7 @@ FIELDS: dict[str, object] = {
 }
 
 
-def folded(ours: str, convolution: str, norm: str) -> Row:
+def folded(ours: str, convolution: str, norm: str) -> WeightRow:
     """Return a convolution with the BatchNorm after it, as a convolution with a bias."""
     theirs = tuple(f"{norm}.{name}" for name in ("weight", "bias", "running_mean", "running_var"))
 
@@ -61,10 +61,10 @@ def folded(ours: str, convolution: str, norm: str) -> Row:
     def write(*weights: Tensor) -> tuple[Tensor, ...]:
         raise InputError("efficientnet-lite is only read")
 
-    return Row((f"{ours}.weight", f"{ours}.bias"), (f"{convolution}.weight", *theirs), read, write)
+    return WeightRow((f"{ours}.weight", f"{ours}.bias"), (f"{convolution}.weight", *theirs), read, write)
 
 
-def rows_of_network(stem: EfficientNetLiteStemConfig) -> list[Row]:
+def rows_of_network(stem: EfficientNetLiteStemConfig) -> list[WeightRow]:
     """Return where the weights of the stem's network are in the file."""
     rows = [folded("stem.backbone.root", "_conv_stem", "_bn0")]
     for number, (_, _, expansion, _) in enumerate(stem.shapes):
@@ -78,9 +78,9 @@ def rows_of_network(stem: EfficientNetLiteStemConfig) -> list[Row]:
     return rows
 
 
-def new_weight(name: str, drawn: Callable[[], dict[str, Tensor]]) -> Row:
+def new_weight(name: str, drawn: Callable[[], dict[str, Tensor]]) -> WeightRow:
     """Return a weight that no file has."""
-    return Row((name,), (), lambda: (drawn()[name],), lambda _: ())
+    return WeightRow((name,), (), lambda: (drawn()[name],), lambda _: ())
 
 
 def read_efficientnet_lite(source: Source) -> Spec:

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from vitreous.checkpoints.canonicalize import PLAIN_VIT, Limits, check_limits, held
+from vitreous.checkpoints.canonicalize import PLAIN_VIT, FormatLimits, check_limits, held
 from vitreous.checkpoints.format import (
     POSITIONED,
     Format,
@@ -35,7 +35,7 @@ from vitreous.checkpoints.formats.bit import (
 )
 from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.tensors import write_npz
-from vitreous.checkpoints.weights import Row, converted, same, stored, write_rows
+from vitreous.checkpoints.weights import WeightRow, converted, same, stored, write_rows
 from vitreous.errors import InputError
 from vitreous.models.bit import BiT
 from vitreous.models.config import ViTConfig
@@ -54,7 +54,7 @@ LIMITS = PLAIN_VIT | {
     "head_dim": None,
     "representation_size": None,
 }
-BIT_LIMITS: Limits = {
+BIT_LIMITS: FormatLimits = {
     "order": ("post-activation",),
     "norm_eps": (1e-6,),
     "standardization": ("std",),
@@ -119,11 +119,11 @@ def read_google(source: Source) -> Spec:
     return reading_as("vit_jax", source, config, rows, resize="squash", interpolation="bilinear")
 
 
-def norm_rows(ours: str, theirs: str) -> list[Row]:
+def norm_rows(ours: str, theirs: str) -> list[WeightRow]:
     return [same(f"{ours}.weight", f"{theirs}/scale"), same(f"{ours}.bias", f"{theirs}/bias")]
 
 
-def projected_rows(ours: str, theirs: Sequence[str], heads: int) -> list[Row]:
+def projected_rows(ours: str, theirs: Sequence[str], heads: int) -> list[WeightRow]:
     """Return several projections into heads, (D, heads, head_dim) each, as one matrix of ours."""
 
     def read(*parts: Tensor) -> tuple[Tensor, ...]:
@@ -134,13 +134,13 @@ def projected_rows(ours: str, theirs: Sequence[str], heads: int) -> list[Row]:
             part.movedim(0, -1).reshape(*part.shape[1:], heads, -1) for part in matrix.chunk(len(theirs))
         )
 
-    rows: list[Row] = []
+    rows: list[WeightRow] = []
     for mine, kind in (("weight", "kernel"), ("bias", "bias")):
-        rows.append(Row((f"{ours}.{mine}",), tuple(f"{name}/{kind}" for name in theirs), read, write))
+        rows.append(WeightRow((f"{ours}.{mine}",), tuple(f"{name}/{kind}" for name in theirs), read, write))
     return rows
 
 
-def attention_out_rows(ours: str, theirs: str, heads: int) -> list[Row]:
+def attention_out_rows(ours: str, theirs: str, heads: int) -> list[WeightRow]:
     """Return the projection out of the heads: (heads, head_dim, D)."""
     kernel = converted(
         f"{ours}.weight",
@@ -151,14 +151,16 @@ def attention_out_rows(ours: str, theirs: str, heads: int) -> list[Row]:
     return [kernel, same(f"{ours}.bias", f"{theirs}/bias")]
 
 
-def mlp_rows(ours: str, theirs: str) -> list[Row]:
+def mlp_rows(ours: str, theirs: str) -> list[WeightRow]:
     return [
         *linear_rows(f"{ours}.expand", f"{theirs}/Dense_0"),
         *linear_rows(f"{ours}.contract", f"{theirs}/Dense_1"),
     ]
 
 
-def vit_rows(config: ViTConfig, *, numbered: bool, positioned: bool, scanned: bool = False) -> list[Row]:
+def vit_rows(
+    config: ViTConfig, *, numbered: bool, positioned: bool, scanned: bool = False
+) -> list[WeightRow]:
     """Return the whole table of a ViT or a hybrid.
 
     Args:

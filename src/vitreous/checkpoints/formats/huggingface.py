@@ -33,7 +33,7 @@ from vitreous.checkpoints.formats.huggingface_preprocessing import (
 from vitreous.checkpoints.formats.relative_bias import bias_fields, bias_rows
 from vitreous.checkpoints.source import Source, Statements, whole_number_of
 from vitreous.checkpoints.weights import (
-    Row,
+    WeightRow,
     converted,
     no_head_bias,
     query_and_key_value,
@@ -294,7 +294,7 @@ def pooling_of(source: Source, family: families.Family, width: int, *, distilled
     return "class+mean" if wide else "class"
 
 
-def huggingface_rows(config: ViTConfig, family: families.Family) -> list[Row]:
+def huggingface_rows(config: ViTConfig, family: families.Family) -> list[WeightRow]:
     rows = [
         *family.table(config),
         same("pool.probe", "head.probe"),
@@ -304,7 +304,7 @@ def huggingface_rows(config: ViTConfig, family: families.Family) -> list[Row]:
     if family is families.BLIP:
         for kind in ("weight", "bias"):  # one norm, used twice
             ours, theirs = (f"norm.{kind}", f"pool.norm.{kind}"), (f"post_layernorm.{kind}",)
-            rows.append(Row(ours, theirs, lambda t: (t, t), lambda t, _: (t,)))
+            rows.append(WeightRow(ours, theirs, lambda t: (t, t), lambda t, _: (t,)))
     if config.position.kind == "relative-bias":
         rows += bias_rows(config, families.BIAS, families.SHARED_BIAS)
     if family is families.CLIP:

@@ -33,7 +33,7 @@ from vitreous.checkpoints.formats.huggingface_preprocessing import (
 )
 from vitreous.checkpoints.native import write_json
 from vitreous.checkpoints.torch_files import write_state_dict
-from vitreous.checkpoints.weights import Row, linear_kernel, with_unused, write_rows
+from vitreous.checkpoints.weights import WeightRow, linear_kernel, with_unused, write_rows
 from vitreous.errors import InputError, Param
 from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import AxialRotaryConfig, TokenPoolingConfig
@@ -43,7 +43,7 @@ from vitreous.models.vit import ViT
 log = logging.getLogger(__name__)
 
 Weights = dict[str, Tensor]
-Described = dict[str, object]
+HuggingFaceConfig = dict[str, object]
 
 # Where the code of InternViT is, for transformers.AutoModel with trust_remote_code=True.
 INTERNVIT_CODE = "OpenGVLab/InternViT-300M-448px"
@@ -73,7 +73,11 @@ def write_huggingface(model: Model, path: Path) -> None:
 
 
 def write_folder(
-    path: Path, tensors: Weights, described: Described, config: ViTConfig, preprocessor: Described
+    path: Path,
+    tensors: Weights,
+    described: HuggingFaceConfig,
+    config: ViTConfig,
+    preprocessor: HuggingFaceConfig,
 ) -> None:
     """Write what transformers reads: weights, config.json with what every family says, and the
     preprocessing."""
@@ -100,7 +104,7 @@ def common(config: ViTConfig) -> dict[str, object]:
     }
 
 
-def vit_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, Described]:
+def vit_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, HuggingFaceConfig]:
     """Return ViT, DeiT with its second token, or I-JEPA without any."""
     headed = config.num_classes is not None
     if config.representation_size and headed:
@@ -112,7 +116,7 @@ def vit_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, D
         raise InputError("huggingface cannot hold pooling=class+distillation without a head")
     kind, teacher = ("DeiT", "WithTeacher") if config.distillation_token else ("ViT", "")
     kind = kind if config.class_token else "IJepa"
-    described: Described = {
+    described: HuggingFaceConfig = {
         "model_type": kind.lower(),
         "intermediate_size": config.mlp_dim,
         "qkv_bias": config.qkv_bias,
@@ -123,11 +127,11 @@ def vit_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, D
     return config, weights, described
 
 
-def dinov2_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, Described]:
+def dinov2_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, HuggingFaceConfig]:
     """Return Dinov2, with registers or without."""
     pooling, headed = config.pooling.kind, config.num_classes is not None
     name = "Dinov2WithRegisters" if config.registers else "Dinov2"
-    described: Described = {
+    described: HuggingFaceConfig = {
         "model_type": "dinov2_with_registers" if config.registers else "dinov2",
         "mlp_ratio": mlp_ratio(config),
         "use_swiglu_ffn": config.mlp == "swiglu",
@@ -147,16 +151,16 @@ def dinov2_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights
     return config.model_copy(update={"pooling": TokenPoolingConfig(kind="class+mean")}), weights, described
 
 
-def dinov2_rows(config: ViTConfig, described: Described) -> list[Row]:
+def dinov2_rows(config: ViTConfig, described: HuggingFaceConfig) -> list[WeightRow]:
     """Add the token that pre-training puts for masked patches: transformers warns where it lacks."""
     tokens, *rows = huggingface_rows(config, families.DINOV2)
     return [with_unused(tokens, {"embeddings.mask_token": torch.zeros(1, config.width)}), *rows]
 
 
-def tips_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, Described]:
+def tips_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, HuggingFaceConfig]:
     """Return TIPSv2: Dinov2 without a head, under the names of its authors."""
     swiglu, ratio = config.mlp == "swiglu", ratio_for(config.mlp_dim, config.width)
-    described: Described = {
+    described: HuggingFaceConfig = {
         "model_type": "tipsv2_vision_model",
         "mlp_ratio": mlp_ratio(config) if swiglu else ratio,
         "use_swiglu_ffn": swiglu,
@@ -167,7 +171,7 @@ def tips_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, 
     return *with_layer_scale(config, weights), described
 
 
-def tips_rows(config: ViTConfig, described: Described) -> list[Row]:
+def tips_rows(config: ViTConfig, described: HuggingFaceConfig) -> list[WeightRow]:
     unused = {"mask_token": torch.zeros(1, config.width)}
     if not config.registers:
         unused["register_tokens"] = torch.zeros(1, 0, config.width)
@@ -190,29 +194,29 @@ def mlp_ratio(config: ViTConfig) -> int:
     raise InputError(f"huggingface's Dinov2 cannot hold swiglu with mlp_dim={config.mlp_dim}")
 
 
-def clip_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, Described]:
+def clip_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, HuggingFaceConfig]:
     """Return CLIP's image tower: no bias at the patches (the positions take it) nor in the projection."""
     config, weights = without_patch_bias(config, weights)
-    described: Described = {"model_type": "clip_vision_model", "intermediate_size": config.mlp_dim}
+    described: HuggingFaceConfig = {"model_type": "clip_vision_model", "intermediate_size": config.mlp_dim}
     if config.num_classes is None:
         return config, weights, described | {"architectures": ["CLIPVisionModel"]}
     described |= {"architectures": ["CLIPVisionModelWithProjection"], "projection_dim": config.num_classes}
     return config, weights, described
 
 
-def siglip_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, Described]:
-    described: Described = {"model_type": "siglip_vision_model", "intermediate_size": config.mlp_dim}
+def siglip_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, HuggingFaceConfig]:
+    described: HuggingFaceConfig = {"model_type": "siglip_vision_model", "intermediate_size": config.mlp_dim}
     return config, weights, described | {"architectures": ["SiglipVisionModel"], "vision_use_head": True}
 
 
-def siglip2_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, Described]:
+def siglip2_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, HuggingFaceConfig]:
     """Return SigLIP 2 for images of any shape (NaFlex)."""
-    described: Described = {"model_type": "siglip2_vision_model", "intermediate_size": config.mlp_dim}
+    described: HuggingFaceConfig = {"model_type": "siglip2_vision_model", "intermediate_size": config.mlp_dim}
     described |= {"num_patches": prod(config.grid), "vision_use_head": True}
     return config, weights, described | {"architectures": ["Siglip2VisionModel"]}
 
 
-def siglip2_rows(config: ViTConfig, _: Described) -> list[Row]:
+def siglip2_rows(config: ViTConfig, _: HuggingFaceConfig) -> list[WeightRow]:
     """Return SigLIP's table, with flat patches."""
     rows = huggingface_rows(config, families.SIGLIP)
     kernel = ("stem.projection.weight",)
@@ -220,7 +224,7 @@ def siglip2_rows(config: ViTConfig, _: Described) -> list[Row]:
     return [flat if row.ours == kernel else row for row in rows]
 
 
-def beit_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, Described]:
+def beit_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, HuggingFaceConfig]:
     """Return BEiT, whose last norm is after the mean of the patches, or on the tokens."""
     mean = config.pooling.kind == "mean"
     if config.final_norm != ("pooled" if mean else "tokens"):
@@ -231,7 +235,7 @@ def beit_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, 
     if config.grid[0] != config.grid[1]:
         raise InputError("huggingface's BEiT cannot hold images that are not square")
     shared = config.position.shared
-    described: Described = {
+    described: HuggingFaceConfig = {
         "model_type": "beit",
         "intermediate_size": config.mlp_dim,
         "use_relative_position_bias": not shared,
@@ -244,11 +248,11 @@ def beit_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, 
     return config, without_key_bias(weights), described
 
 
-def mlcd_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, Described]:
+def mlcd_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, HuggingFaceConfig]:
     if weights.pop("stem.projection.bias").any():
         raise InputError("huggingface's MLCD cannot hold a bias of the patches")
     theta = dinov3.axial_rotary(config).temperature or 100.0
-    described: Described = {
+    described: HuggingFaceConfig = {
         "model_type": "mlcd_vision_model",
         "intermediate_size": config.mlp_dim,
         "rope_parameters": {"rope_type": "axial", "rope_theta": theta},
@@ -257,12 +261,12 @@ def mlcd_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, 
     return config, weights, described
 
 
-def internvl_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, Described]:
+def internvl_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, HuggingFaceConfig]:
     """Return the tower of InternVL, whose features are the mean of its tokens."""
     rms = config.norm_kind == "rms"
     if config.qk_norm == "layer" and not rms:
         raise InputError("huggingface's InternViT cannot hold qk_norm=layer unless norm_kind=rms")
-    described: Described = {
+    described: HuggingFaceConfig = {
         "model_type": "internvl_vision",
         "intermediate_size": config.mlp_dim,
         "attention_bias": config.qkv_bias,
@@ -273,7 +277,7 @@ def internvl_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weigh
     return *with_layer_scale(config, weights), described
 
 
-def internvit_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, Described]:
+def internvit_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weights, HuggingFaceConfig]:
     """Return the same model as the code beside OpenGVLab's files has it; its features are the class token."""
     config, weights, described = internvl_form(config, weights)
     names = {"AutoConfig": "configuration_intern_vit.InternVisionConfig"}
@@ -294,43 +298,47 @@ def internvit_form(config: ViTConfig, weights: Weights) -> tuple[ViTConfig, Weig
     )
 
 
-class Form(NamedTuple):
+class TransformersForm(NamedTuple):
     """How a family is written."""
 
     family: families.Family
-    adapt: Callable[[ViTConfig, Weights], tuple[ViTConfig, Weights, Described]]  # what config.json says
-    rows: Callable[[ViTConfig, Described], list[Row]] | None = None  # where not those of the family
+    adapt: Callable[
+        [ViTConfig, Weights], tuple[ViTConfig, Weights, HuggingFaceConfig]
+    ]  # what config.json says
+    rows: Callable[[ViTConfig, HuggingFaceConfig], list[WeightRow]] | None = (
+        None  # where not those of the family
+    )
 
 
-def form_for(model: ViT) -> Form:
+def form_for(model: ViT) -> TransformersForm:
     """Return the family that has this model's parts; where two have them, the one that its weights are
     from."""
     config, named = model.config, (model.origin and model.origin.architecture) or ""
     if config.position.kind == "relative-bias":
-        return Form(families.BEIT, beit_form)
+        return TransformersForm(families.BEIT, beit_form)
     if isinstance(config.rotary, AxialRotaryConfig) and config.rotary.class_angles:
-        return Form(families.MLCD, mlcd_form)
+        return TransformersForm(families.MLCD, mlcd_form)
     if config.rotary is not None:
-        return Form(dinov3.FAMILY, dinov3.transformers_form, dinov3.written_rows)
+        return TransformersForm(dinov3.FAMILY, dinov3.transformers_form, dinov3.written_rows)
     if "tokens" in config.extra_norms:
-        return Form(families.CLIP, clip_form)
+        return TransformersForm(families.CLIP, clip_form)
     square = config.grid[0] == config.grid[1] and config.patch_size[0] == config.patch_size[1]
     if config.pooling.kind == "attention" and named.startswith("Siglip2") and square:
-        return Form(families.SIGLIP, siglip2_form, siglip2_rows)
+        return TransformersForm(families.SIGLIP, siglip2_form, siglip2_rows)
     if config.pooling.kind == "attention":
-        return Form(families.SIGLIP, siglip_form)
+        return TransformersForm(families.SIGLIP, siglip_form)
     if not config.class_token and config.pooling.kind == "mean":
-        return Form(families.IJEPA, vit_form)
+        return TransformersForm(families.IJEPA, vit_form)
     if config.final_norm == "none" and config.pooling.kind == "class":
-        return Form(families.INTERNVIT, internvit_form)
+        return TransformersForm(families.INTERNVIT, internvit_form)
     if config.final_norm == "none":
-        return Form(families.INTERNVL, internvl_form)
+        return TransformersForm(families.INTERNVL, internvl_form)
     if named.startswith("Tipsv2") and config.num_classes is None and config.pooling.kind == "class":
-        return Form(families.TIPS, tips_form, tips_rows)
+        return TransformersForm(families.TIPS, tips_form, tips_rows)
     more = config.registers or config.mlp == "swiglu" or config.layer_scale is not None
     if more or config.pooling.kind in ("mean", "class+mean"):
-        return Form(families.DINOV2, dinov2_form, dinov2_rows)
-    return Form(families.VIT, vit_form)
+        return TransformersForm(families.DINOV2, dinov2_form, dinov2_rows)
+    return TransformersForm(families.VIT, vit_form)
 
 
 HUGGINGFACE = Format(

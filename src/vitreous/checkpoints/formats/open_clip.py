@@ -28,7 +28,7 @@ from vitreous.checkpoints.source import (
 )
 from vitreous.checkpoints.torch_files import write_state_dict
 from vitreous.checkpoints.training_facts import plain_facts
-from vitreous.checkpoints.weights import Row, converted, no_head_bias, write_rows
+from vitreous.checkpoints.weights import WeightRow, converted, no_head_bias, write_rows
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
 from vitreous.models.model import Model
@@ -119,7 +119,7 @@ def open_clip_facts(documents: Documents, source: Source) -> Facts:
     )
 
 
-def open_clip_rows(config: ViTConfig) -> list[Row]:
+def open_clip_rows(config: ViTConfig) -> list[WeightRow]:
     rows = FAMILY.table(config)
     if config.num_classes is None:
         return rows

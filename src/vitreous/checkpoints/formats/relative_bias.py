@@ -9,7 +9,7 @@ from typing import TypedDict
 
 from vitreous.checkpoints.format import as_pair, assumed_square
 from vitreous.checkpoints.source import Source
-from vitreous.checkpoints.weights import Row, same
+from vitreous.checkpoints.weights import WeightRow, same
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
 
@@ -70,7 +70,7 @@ def size_of_offsets(
     return assumed_square(source, (span + 1) // 2, patch)
 
 
-def bias_rows(config: ViTConfig, own: str, shared: str) -> list[Row]:
+def bias_rows(config: ViTConfig, own: str, shared: str) -> list[WeightRow]:
     """Return the tables of a model; layers that share one keep it in the first."""
     if config.position.shared:
         return [same("blocks.0.attention.position.table", shared)]

@@ -25,7 +25,7 @@ from vitreous.checkpoints.format import (
 from vitreous.checkpoints.formats.timm import TIMM_VIT
 from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.torch_files import write_torch
-from vitreous.checkpoints.weights import Row, write_rows
+from vitreous.checkpoints.weights import WeightRow, write_rows
 from vitreous.models.config import ViTConfig
 from vitreous.models.model import Model
 from vitreous.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD
@@ -115,7 +115,7 @@ FRANKZVIT_VIT = Family(
 )
 
 
-def frankzvit_rows(config: ViTConfig, *, apart: bool = False, after: bool = True) -> list[Row]:
+def frankzvit_rows(config: ViTConfig, *, apart: bool = False, after: bool = True) -> list[WeightRow]:
     """Return the table with its interleaved q, k and v, and the misplaced scale moved into their weights: q
     times sqrt(D_h) undoes our scale before the softmax, v divided by sqrt(D) is theirs after it.
 
@@ -148,7 +148,7 @@ def frankzvit_rows(config: ViTConfig, *, apart: bool = False, after: bool = True
     table = FRANKZVIT_VIT.table(config)
     for kind in ("weight", "bias"):
         stored = tuple(f"{theirs}.{name}.{kind}" for name in names)
-        table.append(Row((f"{ours}.{kind}",), stored, read, write))
+        table.append(WeightRow((f"{ours}.{kind}",), stored, read, write))
     return table
 
 

@@ -41,7 +41,7 @@ from vitreous.checkpoints.formats.relative_bias import (
 )
 from vitreous.checkpoints.formats.timm_facts import description_of, timm_facts
 from vitreous.checkpoints.source import CONFIG, Source, Statements, number_of
-from vitreous.checkpoints.weights import Row, pairs, same
+from vitreous.checkpoints.weights import WeightRow, pairs, same
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
 from vitreous.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD, Preprocessing
@@ -465,7 +465,7 @@ def timm_preprocessing(
         raise InputError(f"{source.where}: pretrained_cfg of config.json is not understood") from None
 
 
-def timm_rows(config: ViTConfig, *, embedded: bool = True, family: Family = TIMM_VIT) -> list[Row]:
+def timm_rows(config: ViTConfig, *, embedded: bool = True, family: Family = TIMM_VIT) -> list[WeightRow]:
     """Return the whole table.
 
     Args:
@@ -492,14 +492,14 @@ def timm_rows(config: ViTConfig, *, embedded: bool = True, family: Family = TIMM
     return rows
 
 
-def frequencies_row(depth: int) -> Row:
+def frequencies_row(depth: int) -> WeightRow:
     """Return the learned frequencies of all layers, which timm keeps in one tensor (2, L, K, D_h / 2)."""
 
     def write(*layers: Tensor) -> tuple[Tensor, ...]:
         return (torch.stack(layers, dim=1),)
 
     ours = tuple(f"blocks.{layer}.attention.position.frequencies" for layer in range(depth))
-    return Row(ours, ("rope.freqs",), lambda t: tuple(t.unbind(1)), write)
+    return WeightRow(ours, ("rope.freqs",), lambda t: tuple(t.unbind(1)), write)
 
 
 # The ResNetV2 of a hybrid.
@@ -515,7 +515,7 @@ def resnet_root(layers: tuple[int, ...]) -> str:
     return RESNET_ROOTS[0] if layers else RESNET_ROOTS[1]
 
 
-def hybrid_rows(layers: tuple[int, ...]) -> list[Row]:
+def hybrid_rows(layers: tuple[int, ...]) -> list[WeightRow]:
     """Return the table of a ResNet with so many units in each stage."""
     root, units = resnet_root(layers), "patch_embed.backbone.stages.{}.blocks.{}."
     return [

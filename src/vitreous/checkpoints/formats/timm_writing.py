@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vitreous.checkpoints.canonicalize import (
     PLAIN_VIT,
-    Limits,
+    FormatLimits,
     held,
     ratio_for,
     without_key_bias,
@@ -64,7 +64,7 @@ AIMV2_LIMITS = LIMITS | {
     "final_norm": ("tokens", "pooled"),
 }
 # BEiT, whose last norm is where its pooling is.
-BEIT_LIMITS: Limits = PLAIN_VIT | {
+BEIT_LIMITS: FormatLimits = PLAIN_VIT | {
     "position.kind": ("relative-bias",),
     **dict.fromkeys(("position.shared", "position.absolute")),
     "pooling.kind": ("class", "mean"),
@@ -90,7 +90,7 @@ SHARED_ARGUMENTS = (
 )
 
 
-def limits_of(model: Model) -> Limits:
+def limits_of(model: Model) -> FormatLimits:
     """Return what VisionTransformer, Beit or Eva can be, whichever the model needs."""
     if isinstance(model, ViT) and model.config.position.kind == "relative-bias":
         return BEIT_LIMITS

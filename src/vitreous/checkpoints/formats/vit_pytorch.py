@@ -29,7 +29,7 @@ from vitreous.checkpoints.format import (
 from vitreous.checkpoints.formats.branches import Branches, as_one_branch
 from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.torch_files import write_torch
-from vitreous.checkpoints.weights import Row, converted, fixed, pairs, same, write_rows
+from vitreous.checkpoints.weights import WeightRow, converted, fixed, pairs, same, write_rows
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
 from vitreous.models.model import Model
@@ -87,7 +87,7 @@ def current_name(name: str, *, simple: bool) -> str:
 
 def vit_pytorch_rows(
     config: ViTConfig, *, simple: bool, projected: bool, positioned: bool = True
-) -> list[Row]:
+) -> list[WeightRow]:
     """Return the whole table.
 
     Args:
@@ -137,7 +137,7 @@ def vit_pytorch_rows(
     ]
 
 
-def gain(ours: str, theirs: str, factor: float) -> Row:
+def gain(ours: str, theirs: str, factor: float) -> WeightRow:
     """Return the gains of queries or keys of unit length."""
     names = f"blocks.{{}}.attention.{ours}_norm.gain", f"{LAYER}0.{theirs}_norm.gamma"
     return converted(*names, lambda gamma: gamma * factor, lambda gain: gain / factor)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitreous.data.config import BUNDLED, MANIFESTS, DataConfig, TargetKind
-from vitreous.data.dataset import DataSummary, ImageDataset, LabelTargets, Parts, Splits
+from vitreous.data.dataset import DataSummary, ImageDataset, LabelTargets, SplitParts, Splits
 from vitreous.data.findings import Finding, finding
 from vitreous.data.held_out import split
 from vitreous.data.sources.folders import open_folder
@@ -123,7 +123,7 @@ def check_form(spec: object, config: DataConfig, targets: TargetKind) -> None:
         )
 
 
-def open_spec(spec: str, config: DataConfig, targets: TargetKind) -> Parts:
+def open_spec(spec: str, config: DataConfig, targets: TargetKind) -> SplitParts:
     """Return (train, validation, test), by the form of the specification."""
     kind, colon, rest = spec.partition(":")
     if spec in BUNDLED:

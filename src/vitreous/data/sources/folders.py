@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from vitreous.data.config import DataConfig, FolderForm
-from vitreous.data.dataset import ClassTargets, ImageDataset, Parts, Targets
+from vitreous.data.dataset import ClassTargets, ImageDataset, SplitParts, Targets
 from vitreous.data.files import (
     EXTENSIONS,
     FOREIGN,
@@ -188,7 +188,7 @@ def cache_file(root: Path, classes: Sequence[str]) -> Path:
     return cache_folder() / "indexes" / f"{hashlib.sha256(key).hexdigest()[:32]}.npz"
 
 
-def open_folder(root: Path, config: DataConfig) -> Parts:
+def open_folder(root: Path, config: DataConfig) -> SplitParts:
     """Return (train, validation, test) of a folder, its own parts where it has train/."""
     parts = part_folders(root)
     if not parts:

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitreous.data.config import DataConfig, HubForm, TargetKind
-from vitreous.data.dataset import ClassTargets, ImageDataset, Parts, Targets
+from vitreous.data.dataset import ClassTargets, ImageDataset, SplitParts, Targets
 from vitreous.data.held_out import PARTS, with_own_parts
 from vitreous.data.sampling import WINDOW
 from vitreous.data.sources.labels import (
@@ -47,7 +47,7 @@ PREFERRED = ("label", "fine_label", "labels")
 HELD = 2 * WINDOW  # row groups in memory: those being mixed, and the next
 
 
-class Columns(NamedTuple):
+class HubColumns(NamedTuple):
     """Names of the columns, and of the classes if the dataset knows them."""
 
     image: str
@@ -61,7 +61,7 @@ class HubImages(ImageDataset):
     def __init__(
         self,
         table: Dataset,
-        columns: Columns,
+        columns: HubColumns,
         *,
         name: str,
         kind: TargetKind,
@@ -91,7 +91,7 @@ class StreamedImages(ImageDataset):
         self,
         system: AbstractFileSystem,
         files: Sequence[str],
-        columns: Columns,
+        columns: HubColumns,
         *,
         name: str,
         kind: TargetKind,
@@ -145,7 +145,7 @@ def stored_bytes(entry: object, name: str) -> bytes:
     raise BadImage(name, f"the Parquet file has only its path, {path}" if path else "no image in this row")
 
 
-def open_hub(spec: str, config: DataConfig, kind: TargetKind) -> Parts:
+def open_hub(spec: str, config: DataConfig, kind: TargetKind) -> SplitParts:
     """Return (train, validation, test)."""
     streaming = config.settings_of(HubForm).streaming
     if streaming and kind == "numbers":
@@ -155,7 +155,9 @@ def open_hub(spec: str, config: DataConfig, kind: TargetKind) -> Parts:
     return open_tables(load_tables(spec), f"hf:{spec}", config, kind)
 
 
-def open_tables(tables: Mapping[str, Dataset], where: str, config: DataConfig, kind: TargetKind) -> Parts:
+def open_tables(
+    tables: Mapping[str, Dataset], where: str, config: DataConfig, kind: TargetKind
+) -> SplitParts:
     """Return (train, validation, test) of tables of the datasets library, by name."""
     if "train" not in tables:
         raise InputError(f"{where} has no split 'train', only: {', '.join(tables)}")
@@ -209,7 +211,7 @@ def parquet_below(folder: Path) -> Iterator[Path]:
         yield from folder.glob(pattern)
 
 
-def columns_of(features: Mapping[str, object], where: str, kind: TargetKind) -> Columns:
+def columns_of(features: Mapping[str, object], where: str, kind: TargetKind) -> HubColumns:
     """Return the columns by their types, or else by their names. Raises InputError: there are none."""
     images: list[str] = []
     labels: list[str] = []
@@ -220,7 +222,7 @@ def columns_of(features: Mapping[str, object], where: str, kind: TargetKind) -> 
             labels.append(name)
     labels = labels or [name for name in PREFERRED if name in features]
     if images and not labels and kind == "unlabeled":
-        return Columns(images[0], None, None)
+        return HubColumns(images[0], None, None)
     if not images or not labels:
         raise InputError(
             f"{where} has no column of {'labels' if images else 'images'}; its columns are: "
@@ -228,7 +230,7 @@ def columns_of(features: Mapping[str, object], where: str, kind: TargetKind) -> 
         )
     label = next((name for name in PREFERRED if name in labels), labels[0])
     names = getattr(features[label], "names", None)
-    return Columns(images[0], label, tuple(names) if names else None)
+    return HubColumns(images[0], label, tuple(names) if names else None)
 
 
 def labeled(table: Dataset, label: str) -> bool:
@@ -239,7 +241,7 @@ def labeled(table: Dataset, label: str) -> bool:
 
 def column_labels(
     values: Sequence[Any],  # of the types of Arrow
-    columns: Columns,
+    columns: HubColumns,
     name: str,
     kind: TargetKind,
     classes: tuple[str, ...],
@@ -266,7 +268,7 @@ def column_labels(
     return classes_if_any(read, len(values), kind, classes)
 
 
-def open_stream(spec: str, config: DataConfig, kind: TargetKind) -> Parts:
+def open_stream(spec: str, config: DataConfig, kind: TargetKind) -> SplitParts:
     """Return (train, validation, test) of a folder of Parquet files or a dataset on the Hub."""
     require_packages("datasets", "pyarrow", extra="data", what="streaming")
     system, files = find_files(spec)

@@ -34,7 +34,7 @@ from vitreous.data.config import (
     SplitByTime,
     TargetKind,
 )
-from vitreous.data.dataset import NumberTargets, Parts, Targets
+from vitreous.data.dataset import NumberTargets, SplitParts, Targets
 from vitreous.data.findings import Finding, finding
 from vitreous.data.held_out import by_name, part_called, split
 from vitreous.data.sources.folders import FileImages, path_array, subfolders
@@ -73,7 +73,7 @@ class ManifestTable(NamedTuple):
 
 def open_manifest(
     path: Path, config: DataConfig, labels: TargetKind, table: ManifestTable | None = None
-) -> Parts:
+) -> SplitParts:
     """Return (train, validation, test). Raises InputError, which names the line.
 
     Args:
@@ -133,7 +133,7 @@ def metadata_files(root: Path) -> dict[str, Path]:
     return {"": found[""]} if "" in found else found
 
 
-def open_metadata(root: Path, config: DataConfig, labels: TargetKind) -> Parts | None:
+def open_metadata(root: Path, config: DataConfig, labels: TargetKind) -> SplitParts | None:
     """Return (train, validation, test) of a folder of images with metadata files; None where these have no
     column of labels and the folder has classes. The first folder of an image names its part, if it can."""
     classes = [name for name in subfolders(root) if not part_called(name)]

@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from vitreous.data.config import DataConfig, TargetKind
-from vitreous.data.dataset import ClassTargets, ImageDataset, LabelTargets, Parts, Targets
+from vitreous.data.dataset import ClassTargets, ImageDataset, LabelTargets, SplitParts, Targets
 from vitreous.data.held_out import PARTS, with_own_parts
 from vitreous.data.sources.hub import open_tables
 from vitreous.data.sources.labels import (
@@ -57,7 +57,7 @@ class ObjectImages(ImageDataset):
             raise BadImage(self.name(index), " ".join(str(error).split()) or type(error).__name__) from error
 
 
-def open_objects(data: object, config: DataConfig, kind: TargetKind) -> Parts:
+def open_objects(data: object, config: DataConfig, kind: TargetKind) -> SplitParts:
     """Return (train, validation, test) of Python objects.
 
     Args:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitreous.data.config import DataConfig, FetchedForm, ShardsForm, TargetKind
-from vitreous.data.dataset import ClassTargets, ImageDataset, LabelTargets, Parts, one_class
+from vitreous.data.dataset import ClassTargets, ImageDataset, LabelTargets, SplitParts, one_class
 from vitreous.data.files import fingerprint
 from vitreous.data.held_out import PARTS, with_own_parts
 from vitreous.data.sources.labels import UNLABELED, Label, named_targets
@@ -78,7 +78,7 @@ class ShardImages(ImageDataset):
             raise BadImage(self.name(index), error.strerror or str(error)) from error
 
 
-def open_shards(spec: str, config: DataConfig, targets: TargetKind) -> Parts:
+def open_shards(spec: str, config: DataConfig, targets: TargetKind) -> SplitParts:
     """Return (train, validation, test). Shards whose names begin with train, val or test keep that split."""
     shards = find_shards(spec)
     by_part: dict[str, list[Shard]] = {}

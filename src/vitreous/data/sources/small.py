@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import ArrayImages, ClassTargets, ImageDataset, Parts
+from vitreous.data.dataset import ArrayImages, ClassTargets, ImageDataset, SplitParts
 from vitreous.data.held_out import with_own_parts
 from vitreous.errors import InputError, require_packages
 from vitreous.outside import read_regular, read_text
 
 
-def open_digits(config: DataConfig) -> Parts:
+def open_digits(config: DataConfig) -> SplitParts:
     """(train, validation, test): scikit-learn's own stratified split, so that others can repeat it. By
     default there is no validation set: each of so few images counts."""
     config = without_validation(config)
@@ -120,7 +120,7 @@ CIFAR10 = CifarFiles("cifar-10-batches-bin", BATCHES, "data_batch_1", "batches.m
 CIFAR100 = CifarFiles("cifar-100-binary", ("train.bin", "test.bin"), "train", "fine_label_names.txt", 100, 2)
 
 
-def open_cifar(root: Path, config: DataConfig, files: CifarFiles) -> Parts:
+def open_cifar(root: Path, config: DataConfig, files: CifarFiles) -> SplitParts:
     """(train, validation, test) of CIFAR-10, or of CIFAR-100 with its fine labels."""
     if not (root / files.parts[-1]).exists() and (root / files.folder).is_dir():
         root = root / files.folder
@@ -156,7 +156,7 @@ def cifar(rows: NDArray[np.uint8], classes: tuple[str, ...], part: str) -> Array
     return ArrayImages(np.ascontiguousarray(pixels), rows[:, 0].astype(np.int64), classes, name=part)
 
 
-def open_mnist(root: Path, config: DataConfig) -> Parts:
+def open_mnist(root: Path, config: DataConfig) -> SplitParts:
     """(train, validation, test) from the four idx files."""
     return with_own_parts(mnist(root, "train"), {"test": mnist(root, "test")}, config, where=str(root))
 

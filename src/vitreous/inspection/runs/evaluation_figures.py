@@ -35,7 +35,7 @@ from vitreous.inspection.images import contact_sheet, rgb
 from vitreous.inspection.page import HTML, Exhibit, LeftOut, exhibit, left_out
 from vitreous.languages import baseline_settings, named, phrase, words
 from vitreous.results import percent
-from vitreous.training.callbacks import Row, read_metrics
+from vitreous.training.callbacks import MetricsRow, read_metrics
 
 SERIES = {"": "training", "validation_": "validation"}
 MOST_CLASSES = 40  # in a readable chart
@@ -106,7 +106,7 @@ def curves_figure(
     )
 
 
-def curve_of(rows: Sequence[Row], key: str) -> Curve | None:
+def curve_of(rows: Sequence[MetricsRow], key: str) -> Curve | None:
     """Return the epochs and values of a number in rows; None where no row has it."""
     epochs, values = [], []
     for row in rows:
@@ -168,7 +168,7 @@ def curve_chart(title: str, series: Mapping[str, Curve], marks: Sequence[Mark] =
     return Chart(figure, [header, *(point.cells for point in points)], points, switched)
 
 
-def compared_curves(runs: Mapping[str, Sequence[Row]], kind: str) -> Exhibit | LeftOut:
+def compared_curves(runs: Mapping[str, Sequence[MetricsRow]], kind: str) -> Exhibit | LeftOut:
     """Plot the curves of several runs, by their names, over each other."""
     charts = []
     for key, title in words(f"panels.{kind}").items():

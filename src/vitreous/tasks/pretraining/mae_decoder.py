@@ -16,7 +16,7 @@ from vitreous.checkpoints.formats.huggingface_writing import common
 from vitreous.checkpoints.formats.timm import TIMM_VIT, timm_rows
 from vitreous.checkpoints.source import CONFIG, File, Source
 from vitreous.checkpoints.weights import (
-    Row,
+    WeightRow,
     converted,
     load_weights,
     of_model,
@@ -143,7 +143,7 @@ class PublishedDecoder(NamedTuple):
     """The decoder of a published MAE: its weights under their own names, and what is known of it."""
 
     source: Source
-    rows: list[Row]
+    rows: list[WeightRow]
     config: MAEConfig
     encoder: File  # the rest of the file
     left_open: tuple[str, ...] = ()  # what had to be assumed of the decoder
@@ -195,7 +195,7 @@ def published_decoder(file: File, **settings: object) -> PublishedDecoder | None
     return PublishedDecoder(decoder, rows, MAEConfig.checked(found, settings), rest, assumed)
 
 
-def decoder_rows(layer: str) -> list[Row]:
+def decoder_rows(layer: str) -> list[WeightRow]:
     """The table of a decoder's weights, by the name of its layers."""
     rows = VIT._replace(names=NAMES, layer=layer).rows()
     if layer == AUTHORS:
