@@ -1,8 +1,8 @@
-"""The entropy of the class token's attention, layer by layer, captured while the model runs.
+"""Print the entropy of the class token's attention in each layer, captured while the model runs.
 
     python examples/look_inside.py [MODEL] [IMAGE]
 
-MODEL is a run directory or a checkpoint of any format; by default a model with random weights, whose
+MODEL is a run directory or a checkpoint in any format. By default, it is a model with random weights, whose
 attention is nearly uniform.
 """
 

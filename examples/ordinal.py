@@ -3,15 +3,15 @@
     python examples/ordinal.py train grades/ --task ordinal --out runs/grades
     python examples/ordinal.py predict runs/grades image.jpg
 
-`grades/` is a folder with a sub-folder for each grade, or a manifest of images with their grades. The task is
-a class and a row of the table of tasks, which the last lines add; every command finds it there, so that
-resuming, the report, the model card, `inspect`, `export`, and `predict` of what was exported need no more
-code. A task for the package itself is the same module in `src/vitreous/tasks/` and the same row in
-`src/vitreous/extensions.py`.
+`grades/` is a folder with a subfolder for each grade, or a manifest of images with their grades. The task
+is a class and a row in the table of tasks, which the last lines of this file add. Every command finds the
+task in this table, so resuming, the report, the model card, `inspect`, `export`, and `predict` with an
+exported model need no further code. To add a task to the package itself, put the same module into
+`src/vitreous/tasks/` and the same row into `src/vitreous/extensions.py`.
 
-The model gives a logit for each grade, as a classifier does. It learns, for each grade but the last, whether
-an image is above it: the binary cross-entropy of P(y > k), which sums the probabilities of the grades above
-k (Frank and Hall, 2001, with one model).
+The model computes a logit for each grade, as a classifier does. For each grade k except the last, it learns
+whether an image is above it: the loss is the binary cross-entropy of P(y > k), the sum of the probabilities
+of the grades above k (Frank and Hall, 2001, but with a single model).
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ RESAMPLES = 1000  # of the bootstrap
 
 
 class OrdinalConfig(RunConfig):
-    """All of an ordinal run."""
+    """The configuration of an ordinal run."""
 
     task: Literal["ordinal"] = setting("ordinal", "always ordinal")
 
 
 @dataclass(frozen=True, kw_only=True)
 class OrdinalEvaluation(ClassificationEvaluation):
-    """What a classifier of grades predicts: how far from the true grade comes first."""
+    """An evaluation of predicted grades; the first metric is the mean distance to the true grade."""
 
     task = "ordinal"
 
@@ -65,7 +65,7 @@ class OrdinalEvaluation(ClassificationEvaluation):
 
     @property
     def without_learning(self) -> Any:
-        """None: of an answer that ignores the image nothing is known."""
+        """None: there is no baseline for predictions that ignore the image."""
 
     def findings(self) -> Iterator[Finding]:
         yield from ()

@@ -1,4 +1,4 @@
-"""One model, four files: the same weights in the formats of four codebases, each loaded again and compared.
+"""Save one model in the formats of three other codebases, load each file again and compare the outputs.
 
 python examples/weights_in_weights_out.py
 """
@@ -13,11 +13,11 @@ import vitreous as vt
 
 
 def main() -> None:
-    logging.disable()  # what a file does not say is reported as a warning
+    logging.disable()  # warnings name settings that a file does not store
     model = vt.create("ViT-Ti/16", num_classes=10, image_size=64, mlp="gelu_tanh").eval()
     generator = torch.Generator().manual_seed(0)
     assert isinstance(model.head, torch.nn.Linear)
-    torch.nn.init.normal_(model.head.weight, generator=generator)  # the head of a fresh model is zero
+    torch.nn.init.normal_(model.head.weight, generator=generator)  # the head of a new model is zero
     images = torch.randn(2, 3, 64, 64, generator=generator)
     with tempfile.TemporaryDirectory() as folder, torch.inference_mode():
         for format, name in {"google": "model.npz", "timm": "timm", "huggingface": "hf"}.items():

@@ -1,4 +1,4 @@
-"""An exported classifier in LitServe: `pip install litserve onnxruntime pillow numpy`, and
+"""Serve an exported classifier with LitServe: `pip install litserve onnxruntime pillow numpy`, then
 
 vitreous export runs/photos --out photos.onnx --with-preprocessing
 python litserve_server.py photos.onnx
@@ -26,7 +26,7 @@ class Photos(ls.LitAPI):  # type: ignore[misc]
 
     def decode_request(self, request: Any) -> NDArray[np.uint8]:
         image = ImageOps.exif_transpose(Image.open(request["content"].file)).convert("RGB")
-        return np.asarray(image)[None]  # (1, H, W, 3), uint8: the program resizes and normalizes
+        return np.asarray(image)[None]  # (1, H, W, 3), uint8: the exported model resizes and normalizes
 
     def predict(self, pixels: NDArray[np.uint8]) -> Any:
         (probabilities,) = self.session.run(["probabilities"], {"pixels": pixels})
