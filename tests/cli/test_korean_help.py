@@ -146,16 +146,16 @@ def test_help_is_korean_in_the_width_of_the_terminal(columns: int) -> None:
 
 
 ERRORS = {
-    "a word that is not a command": (["trian"], "'train'을(를) 말하시나요?"),
-    "a command of a group": (["data", "chek"], "'check'을(를) 말하시나요?"),
-    "an option that is not there": (["train", "--epoch", "3"], "--epochs을(를) 말하시나요?"),
-    "an option of another program": (["train", "--lr", "3"], "--set training.peak_lr=1e-3을(를)"),
-    "an argument too few": (["convert", "a"], "vitreous convert에는 DESTINATION이(가) 필요합니다"),
-    "an argument too many": (["convert", "a", "b", "c"], "'c'은(는) 쓸 수 없습니다"),
+    "a word that is not a command": (["trian"], "'train' 명령을 찾으시나요?"),
+    "a command of a group": (["data", "chek"], "'check' 명령을 찾으시나요?"),
+    "an option that is not there": (["train", "--epoch", "3"], "--epochs 옵션을 찾으시나요?"),
+    "an option of another program": (["train", "--lr", "3"], "--set training.peak_lr=1e-3 옵션을"),
+    "an argument too few": (["convert", "a"], "vitreous convert에는 DESTINATION 인자가 필요합니다"),
+    "an argument too many": (["convert", "a", "b", "c"], "'c' 인자는 쓸 수 없습니다"),
     "no value": (["predict", "a", "--top"], "--top에는 값이 필요합니다"),
-    "a value that is not a number": (["predict", "a", "b", "--top", "x"], "--top 'x'은(는) 정수가 아닙니다"),
+    "a value that is not a number": (["predict", "a", "b", "--top", "x"], "값이 정수가 아닙니다: 'x'"),
     "a value of a flag": (["train", "--json=3"], "--json에는 값을 쓰지 않습니다"),
-    "a setting that is not one": (["train", "--set", "x"], "--set 'x'은(는) 설정이 아닙니다"),
+    "a setting that is not one": (["train", "--set", "x"], "--set의 값이 설정이 아닙니다('x')"),
 }
 
 
@@ -205,7 +205,7 @@ def test_what_is_printed_goes_through_the_catalog() -> None:
 
 def test_why_an_image_cannot_be_read_is_korean() -> None:
     with speaking("ko"):
-        assert unreadable("not an image of a known format") == "알려진 형식의 이미지가 아님"
+        assert unreadable("not an image of a known format") == "이미지 형식을 알 수 없음"
         assert unreadable("20000x9000 pixels, more than 100000000") == "20000x9000픽셀: 100000000픽셀보다 큼"
         assert unreadable("what a library said of 3") == "what a library said of 3"
     with speaking("en"):

@@ -251,7 +251,7 @@ def test_the_head_has_the_most_important_findings_and_commands(run: Path) -> Non
         korean = write_training_report(
             run, model=model_of(), evaluation=evaluation(7), images=images(), findings=[imbalance]
         ).read_text()
-    assert "장 있습니다. data.class_balance=true로" in korean, "a setting has no capital letter"
+    assert "장뿐입니다. data.class_balance=true로" in korean, "a setting has no capital letter"
     # Each word is a span, so that a narrow screen breaks lines between them.
     found = re.findall(r"<dd><code>(.*?)</code></dd>", page)
     commands = [" ".join(re.sub(r"<[^>]+>", " ", each).split()) for each in found]
