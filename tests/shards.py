@@ -35,7 +35,13 @@ LEFT_OUT = {
     "tests/training/test_faults.py": UNSEEN,
 }
 # They run whenever pages, templates or catalogs have changed.
-DOCUMENTS = ("tests/docs/test_site.py", "tests/docs/test_lessons.py")
+DOCUMENTS = (
+    "tests/docs/test_site.py",
+    "tests/docs/test_lessons.py",
+    "tests/addons/learn_page/test_learn_page.py",
+    "tests/addons/serving/test_page.py",
+    "tests/end_to_end/test_readme_screens.py",
+)
 
 
 def in_turns(item: pytest.Item) -> bool:
