@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Iterator
@@ -43,6 +44,7 @@ FORBIDDEN = {
     "그레디언트": "기울기",
     "밸류": "값",
     "교차 어텐션": "크로스 어텐션",
+    "입력을 보는 어텐션": "크로스 어텐션",
     "잔차 가지": "잔차 분기",
     "탐욕": "그리디",
     "정칙화": "규제",
@@ -170,7 +172,7 @@ def test_korean_pages_lessons_and_figures_use_the_terms_of_the_glossary() -> Non
 
 
 def text_of(path: Path) -> str:
-    """Return the text of a file with single spaces; of a notebook what is written, printed and shown."""
+    """Return the text of a file with single spaces; of a notebook all that it shows."""
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".ipynb":
         cells = json.loads(text)["cells"]
@@ -179,6 +181,8 @@ def text_of(path: Path) -> str:
             each for output in shown for each in (output.get("text", ()), *output.get("data", {}).values())
         ]
         text = "\n".join("".join(each) for each in (*(cell["source"] for cell in cells), *printed))
+        drawings = re.findall(r"data:image/svg\+xml;base64,([\w+/=]+)", text)
+        text += "".join(base64.b64decode(each).decode("utf-8") for each in drawings)
     return " ".join(text.split())
 
 

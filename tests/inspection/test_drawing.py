@@ -103,9 +103,9 @@ def test_any_configuration_is_drawn(name: str) -> None:
 def test_the_encoder_decoder_of_2017() -> None:
     config = TransformerConfig.base()
     words = texts(vt.draw(config, language="en").svg)
-    for each in ("Encoder: 6 × this layer", "Masked self-attention", "8 heads of 64", "512 → 2048 → 512"):
+    for each in ("Encoder: 6 × this layer", "Causal self-attention", "8 heads of 64", "512 → 2048 → 512"):
         assert each in words
-    assert "마스크 셀프 어텐션" in texts(vt.draw(config, language="ko").svg)
+    assert "인과적 셀프 어텐션" in texts(vt.draw(config, language="ko").svg)
 
 
 def test_themes_files_and_bad_input(tmp_path: Path) -> None:
