@@ -83,6 +83,7 @@ def test_objects_are_split_and_loaded_like_any_data():
     splits = open_data(FORMS["list"], DataConfig())
     assert len(splits.train) + len(splits.test) == 20
     assert len(splits.test) >= 3
+    assert splits.train.source == splits.test.source == "list"
     loader = image_loader(
         splits.train,
         preprocessing=Preprocessing(size=(8, 8)),

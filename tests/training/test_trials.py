@@ -42,6 +42,7 @@ from vitreous.tasks import doctor, task_named, trials
 from vitreous.tasks.candidates import Candidate, CandidateTable, Part, Trial, add_means
 from vitreous.tasks.course import below_baseline
 from vitreous.tasks.kept_trials import kept_trials
+from vitreous.tasks.regression import scores_of
 from vitreous.training.callbacks import Callback
 from vitreous.training.config import RunConfig
 from vitreous.training.place import ON_CPU
@@ -282,10 +283,10 @@ def test_nothing_is_trained_where_nothing_is_left_to_gain(monkeypatch: pytest.Mo
 def test_what_is_behind_by_chance_is_not_lost() -> None:
     table = table_of(descriptor=[1.0] * 5 + [-1.0] * 5, network=[-1.0] * 5 + [1.0] * 5, frozen=[1.0] * 10)
     by_name: dict[str, Candidate] = {each.trial.name: each for each in table.candidates}
-    assert table.lost(by_name["network"], by_name["descriptor"])
-    assert not table.lost(by_name["descriptor"], by_name["network"])
-    assert table.lost(by_name["frozen"], by_name["descriptor"])
-    assert not table.lost(by_name["descriptor"], by_name["descriptor"])
+    assert table.is_clearly_worse(by_name["network"], by_name["descriptor"])
+    assert not table.is_clearly_worse(by_name["descriptor"], by_name["network"])
+    assert table.is_clearly_worse(by_name["frozen"], by_name["descriptor"])
+    assert not table.is_clearly_worse(by_name["descriptor"], by_name["descriptor"])
 
 
 def test_a_network_that_nothing_measures_again_must_be_ahead_by_more_than_chance() -> None:
@@ -311,6 +312,10 @@ def test_scores_of_numbers_and_of_labels() -> None:
     regression = MEASURES["number"]
     assert regression.of(numbers[:, None], numbers) == 1
     assert regression.of(torch.full((3, 1), 2.0), numbers) == 0
+    for targets, answers in (([1.0, 2.0, 4.0], [1.5, 2.0, 3.0]), ([0.1, 0.1, 0.1], [0.1, 0.2, 0.3])):
+        evaluated, *_ = scores_of(np.array(targets), np.array(answers))
+        compared = regression.of(torch.tensor(answers)[:, None], torch.tensor(targets))
+        assert compared == pytest.approx(0.0 if math.isnan(evaluated) else evaluated)
     low, high = regression.interval(numbers[:, None] + 0.1, numbers)
     assert low <= high <= 1
     labels = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
@@ -655,7 +660,7 @@ def test_a_run_that_was_killed_ends_as_one_that_was_not(wins: str, at: str, tmp_
     whole = vt.train(data, out=tmp_path / "whole", progress=False, **options)
     assert not (whole.path / "stopped.json").exists(), "the training has taken the place of the first model"
     assert "0 steps" not in (whole.path / "config.toml").read_text(encoding="utf-8")
-    with pytest.raises(vt.InputError, match="choose another --out"):
+    with pytest.raises(vt.InputError, match="choose another `out`"):
         vt.train(data, out=whole.path, progress=False, offline=True)
     killed(data, tmp_path / "run", at, **options)
     run = vt.Run(tmp_path / "run").resume(progress=False)

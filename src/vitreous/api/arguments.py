@@ -123,7 +123,7 @@ def check_batch_size(batch_size: int | None) -> None:
     """Raise InputError for batches without an image or a text."""
     check_whole("batch_size", batch_size)
     if batch_size is not None and batch_size < 1:
-        raise InputError(f"batch_size is {batch_size}: give at least 1")
+        raise InputError(f"{Param('batch_size')} is {batch_size}: give at least 1")
 
 
 def weights_folder(model: ModelLike) -> Path | None:

@@ -205,13 +205,9 @@ def settings_beside(folder: Path) -> dict[str, object]:
         if file.is_file() and is_installed("yaml"):
             import yaml
 
-            try:
+            try:  # objects of Python, which are not made, are errors of YAML
                 found = yaml.safe_load(read_text(file))
-            except (
-                OSError,
-                UnicodeDecodeError,
-                yaml.YAMLError,
-            ):  # objects of Python, say, which are not made
+            except (OSError, UnicodeDecodeError, yaml.YAMLError):
                 continue
             return {str(name): value for name, value in found.items()} if isinstance(found, dict) else {}
     return {}

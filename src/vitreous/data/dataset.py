@@ -251,7 +251,7 @@ class ImageDataset:
     it. So a part of a source never sees what was decided for another one."""
 
     targets: Targets
-    source: str  # what its images are named after
+    source: str = ""  # what its images are named after, where `name` is as it is here
     # (N,) the block that each is read with, ascending; None where any order costs the same
     blocks: NDArray[np.int32] | None = None
     hashes: NDArray[np.uint64] | None = None  # (N,) 64 bits of each image's key, where the source has them
@@ -434,7 +434,7 @@ class Subset(ImageDataset):
         self.groups = None if images.groups is None else images.groups[indices]
         self.times = None if images.times is None else images.times[indices]
         self.listed, self.findings, self.excluded = images.listed, images.findings, images.excluded
-        self.value_range = images.value_range
+        self.source, self.value_range = images.source, images.value_range
 
     def hashes_at(self, rows: RowSelection) -> NDArray[np.uint64] | None:
         return self.images.hashes_at(self.indices[rows])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from vitreous.evaluation.scores import (
     average_precision,
     precision_interval,
     quantile_interval,
+    r2,
     wilson_interval,
 )
 from vitreous.languages import phrase
@@ -71,17 +73,15 @@ def binary_cross_entropy(outputs: Outputs, truth: Truth) -> float:
     return float(F.binary_cross_entropy_with_logits(outputs.double(), truth.double()))
 
 
-def explained(outputs: Outputs, truth: Truth) -> float:
-    """Return R2; 0 where all numbers are equal."""
-    numbers = truth.double()
-    spread = float((numbers - numbers.mean()).square().sum())
-    errors = float((outputs.double().flatten() - numbers).square().sum())
-    return 1 - errors / spread if spread else 0.0
+def defined_r2(outputs: Outputs, truth: Truth) -> float:
+    """Return R2; 0 where it is undefined, as candidates are ranked by it."""
+    score = r2(truth.double().numpy(), outputs.double().flatten().numpy())
+    return 0.0 if math.isnan(score) else score
 
 
-def explained_interval(outputs: Outputs, truth: Truth) -> Interval:
+def r2_interval(outputs: Outputs, truth: Truth) -> Interval:
     rows = torch.from_numpy(np.random.default_rng(0).integers(0, len(truth), (RESAMPLES, len(truth))))
-    return quantile_interval([explained(outputs[each], truth[each]) for each in rows])
+    return quantile_interval([defined_r2(outputs[each], truth[each]) for each in rows])
 
 
 def squared_error(outputs: Outputs, truth: Truth) -> float:
@@ -93,7 +93,7 @@ MEASURES: dict[str, Measures] = {  # by what the outputs of a task are
     "sigmoid": Measures(
         "mean_average_precision", True, mean_precision, mean_precision_interval, binary_cross_entropy
     ),
-    "number": Measures("r2", False, explained, explained_interval, squared_error),
+    "number": Measures("r2", False, defined_r2, r2_interval, squared_error),
 }
 
 

@@ -43,6 +43,14 @@ def is_better(after: Bool[np.ndarray, " N"], before: Bool[np.ndarray, " N"]) -> 
     return won - lost > 2 * (won + lost) ** 0.5
 
 
+def r2(targets: Float[np.ndarray, " N"], predictions: Float[np.ndarray, " N"]) -> float:
+    """Return R2 = 1 - sum (t - p)^2 / sum (t - mean t)^2; NaN where all targets are equal."""
+    if not np.ptp(targets):  # the mean of equal numbers can differ from them by a rounding
+        return float("nan")
+    targets, predictions = targets.astype(float), predictions.astype(float)
+    return 1 - float(((targets - predictions) ** 2).sum() / ((targets - targets.mean()) ** 2).sum())
+
+
 class Interval(NamedTuple):
     """A 95% confidence interval."""
 

@@ -44,7 +44,7 @@ from vitreous.evaluation.classical import (
 from vitreous.evaluation.features import cached_features, feature_outputs
 from vitreous.evaluation.measures import Outputs, Truth, candidate_title
 from vitreous.evaluation.outputs import Batching, compute_outputs, number_outputs
-from vitreous.evaluation.scores import Interval
+from vitreous.evaluation.scores import Interval, is_better
 from vitreous.extensions import outputs_of_task
 from vitreous.languages import speaking
 from vitreous.languages.terminal import said, said_time
@@ -340,7 +340,7 @@ class CandidateTable:
         first, by_chance = list[Candidate](), list[Candidate]()
         place = next(place for place, each in enumerate(ranked) if each is without_steps)
         for each in ranked[:place]:
-            (first if self.lost(without_steps, each) else by_chance).append(each)
+            (first if self.is_clearly_worse(without_steps, each) else by_chance).append(each)
         return [*first, without_steps, *by_chance, *ranked[place + 1 :]]
 
     @property
@@ -359,16 +359,16 @@ class CandidateTable:
         """Return the table: the candidates, the best first, and the answer that knows no image."""
         return [*(each.trial for each in self.ranked()), *([self.reference] if self.reference else [])]
 
-    def lost(self, other: Candidate, to: Candidate) -> bool:
-        """Return whether a candidate is below another one by more than chance explains: two standard errors
-        of the difference of their answers to the same images."""
-        known = answered(other.outputs) & answered(to.outputs)
+    def is_clearly_worse(self, candidate: Candidate, than: Candidate) -> bool:
+        """Return whether a candidate is below another one by more than chance explains, of their answers to
+        the same images."""
         if self.problem.meaning != "softmax":
-            return other.trial.interval.high < to.trial.score
-        truth = self.truth[known]
-        right = [each.outputs[known].argmax(dim=1) == truth for each in (other, to)]
-        lost, won = int((right[1] & ~right[0]).sum()), int((right[0] & ~right[1]).sum())
-        return lost - won > 2 * (lost + won) ** 0.5
+            return candidate.trial.interval.high < than.trial.score
+        known = answered(candidate.outputs) & answered(than.outputs)
+        worse, better = (
+            (each.outputs[known].argmax(dim=1) == self.truth[known]).numpy() for each in (candidate, than)
+        )
+        return is_better(better, worse)
 
 
 def answered(outputs: Outputs) -> torch.Tensor:

@@ -184,10 +184,8 @@ class Classification(ImageTask[RunConfig, Splits, ImageAnswerer]):
     def validation_scores(
         self, config: RunConfig, model: nn.Module, images: ImageDataset, **options: Unpack[Batching]
     ) -> Mapping[str, float]:
-        loss, share = (
-            objectives.LOSSES.get(config.training.loss, objectives.softmax_loss),
-            objectives.ACCURACY[config.task],
-        )
+        loss = objectives.LOSSES.get(config.training.loss, objectives.softmax_loss)
+        share = objectives.ACCURACY[config.task]
 
         def batch_scores(batch: Batch) -> Tensor:
             """The batch's means, for each image: processes exchange these and not their logits."""

@@ -15,14 +15,12 @@ from vitreous.data.dataset import ImageDataset
 from vitreous.data.findings import Finding, write_findings
 from vitreous.data.held_out import data_notes
 from vitreous.data.loading import BadFiles
-from vitreous.data.workers import loading_workers
 from vitreous.evaluation.inference_precision import automatic_precision
 from vitreous.evaluation.outputs import ProgressCallback
 from vitreous.evaluation.result import Evaluation
 from vitreous.tasks.course import FINDINGS, course_of, with_others
 from vitreous.tasks.result import RunResult
 from vitreous.tasks.task import AnyPlan, AnyTask, Card, Trained, get_held_out, module_of
-from vitreous.training.config import RunConfig
 from vitreous.training.place import ON_CPU, Place
 from vitreous.training.precision import computing
 from vitreous.whole_files import write_text
@@ -56,11 +54,8 @@ def finish(
 
     # ---- What is kept of it, and its evaluation, in all processes
 
-    batch_size, workers = config.training.batch_size, 0
-    if isinstance(config, RunConfig):
-        batch_size = config.training.computed.evaluation_batch_size
-        workers = loading_workers(config.data.read.workers)
-    options |= {"device": device, "batch_size": batch_size, "workers": workers}
+    workers = config.loading_workers
+    options |= {"device": device, "batch_size": config.evaluation_batch_size, "workers": workers}
     options |= {"world": world, "progress": progress}
     trained, sentences = task.finalize(trained, **options)  # in fp32, as `vitreous calibrate`
     if plan.compared:

@@ -17,7 +17,7 @@ from vitreous.languages.terminal import said
 from vitreous.tasks.task import AnyPlan, Trained
 from vitreous.training.callbacks import Callback, MetricsRow
 from vitreous.training.clock import Clock
-from vitreous.training.config import CommandConfig, RunConfig
+from vitreous.training.config import CommandConfig
 from vitreous.training.distributed import BadFileSync, naming_the_lost
 from vitreous.training.memory import activation_checkpointing
 from vitreous.training.place import ON_CPU, Place
@@ -117,7 +117,7 @@ def fit(
             checkpointer=run.states if resumable else None,
             callbacks=[*recorders, *callbacks],
             validate=validate,
-            validate_every=config.evaluation.every_epochs if isinstance(config, RunConfig) else 1,
+            validate_every=config.epochs_between_validations,
             bad=bad,
             name=task.info.training,
             finish=finish,
@@ -146,9 +146,8 @@ def fit(
             newest = learner.full_model(learner.model) if material.averaging else learner.result
             result = finished(newest).cpu()
         interrupted = isinstance(stopped, Interrupted)
-        if (
-            world.first
-        ):  # the run counts as stopped until the model is saved, and stays so where resuming goes on
+        # The run counts as stopped until the model is saved, and stays so where resuming continues it.
+        if world.first:
             run.note_stop(learner.step if interrupted else trainer.total, trainer.total)
             task.save(run, result, material)
             if not interrupted:
@@ -206,6 +205,6 @@ def seconds_after(config: CommandConfig, data: Any, clock: Clock, *, answering: 
     """
     parts = (getattr(data, name, None) for name in ("test", "validation"))
     held_out = [len(part) for part in parts if part is not None]
-    learned = min(len(data.train), MOST_FITTED) if isinstance(config, RunConfig) else 0
+    learned = min(len(data.train), MOST_FITTED) if config.of_images else 0
     work = REPORT + READ * sum(held_out) + DESCRIBED * learned
     return clock.slowness * work + answering * next(iter(held_out), 0)

@@ -30,7 +30,7 @@ from vitreous.evaluation.outputs import (
     number_outputs,
 )
 from vitreous.evaluation.result import FEWEST, Answers, Evaluation, Metric, TextTable
-from vitreous.evaluation.scores import ExampleScores, quantile_interval
+from vitreous.evaluation.scores import ExampleScores, quantile_interval, r2
 from vitreous.languages import phrase
 from vitreous.languages.terminal import said, word
 from vitreous.models.config_parts import Config, setting
@@ -162,13 +162,9 @@ class RegressionEvaluation(Evaluation):
 def scores_of(
     targets: Float[np.ndarray, " N"], predictions: Float[np.ndarray, " N"]
 ) -> tuple[float, float, float]:
-    """Return R2 = 1 - sum (t - p)^2 / sum (t - mean t)^2 (NaN where all targets are equal), the mean absolute
-    error, and the root of the mean squared error."""
+    """Return R2, the mean absolute error, and the root of the mean squared error."""
     errors = (targets - predictions).astype(float)
-    spread = float(((targets - targets.mean()) ** 2).sum())
-    # The mean of equal numbers can differ from them by a rounding.
-    r2 = 1 - float((errors**2).sum()) / spread if np.ptp(targets) else float("nan")
-    return r2, float(np.abs(errors).mean()), float(np.sqrt((errors**2).mean()))
+    return r2(targets, predictions), float(np.abs(errors).mean()), float(np.sqrt((errors**2).mean()))
 
 
 class PredictedNumber(BaseModel):
@@ -255,9 +251,9 @@ class Regression(ImageTask[RegressionConfig, Splits, ImageAnswerer]):
         found, numbers = numbers_of(model, images, **options), config.regression
         values = found.values.flatten().numpy() * numbers.scale + numbers.center
         targets = images.targets.tensor(found.indices).numpy()
-        r2, error, _ = scores_of(targets, values)
+        share, error, _ = scores_of(targets, values)
         # Where all numbers are the same there is no R2 in any validation: the error says which is the best.
-        return ({"validation_r2": r2} if np.ptp(targets) else {}) | {"validation_mean_error": error}
+        return ({"validation_r2": share} if np.ptp(targets) else {}) | {"validation_mean_error": error}
 
     def save(self, run: RunDirectory[RegressionConfig], result: nn.Module, material: Material) -> None:
         """Write the model, whose head gives numbers in the unit of the labels."""

@@ -19,7 +19,6 @@ from vitreous.data.dataset import ImageDataset, named_parts
 from vitreous.data.workers import processes_here
 from vitreous.errors import InputError, Param
 from vitreous.languages.terminal import said
-from vitreous.models.config import ViTConfig
 from vitreous.tasks import task_named, task_of_run
 from vitreous.tasks.task import AnyPlan, AnyTask, Plan, Tree, other_command
 from vitreous.training.config import CommandConfig, RunConfig
@@ -29,7 +28,6 @@ from vitreous.training.place import ON_CPU, Place
 from vitreous.training.precision import CUBLAS_WORKSPACE
 from vitreous.training.run import RunDirectory, check_free_for_run, default_path, with_training
 
-CONVOLVED = 200  # numbers that a step keeps for each pixel in a stem of convolutions
 BEGUN = count()  # runs of this process: torchrun's restarted processes begin the same ones in the same order
 
 
@@ -78,11 +76,11 @@ def with_run(
             "number, and training.machine.grad_accum_steps for micro-batches"
         )
     # All processes measure, or none: an objective may compare the images of all.
-    unsure = may_not_fit(config, place.device)
-    unsure = config.training.computed.grad_accum_steps == 1 and world.any((unsure,))[0]
+    machine = config.training.computed
+    unsure = not machine.shard and config.step_bytes > free_bytes(place.device) / 4
+    unsure = machine.grad_accum_steps == 1 and world.any((unsure,))[0]
     if fit_memory or unsure:
         parts = parts_that_fit(plan.task, config, plan.data, place)
-        machine = config.training.computed
         if parts != machine.grad_accum_steps:
             machine = machine.model_copy(update={"grad_accum_steps": parts})
             config = with_training(config, machine=machine)
@@ -169,21 +167,6 @@ def recorded_parts(data: Any) -> Mapping[str, ImageDataset]:
 def open_run(path: Path) -> RunDirectory[CommandConfig]:
     """Open a run directory of any task."""
     return RunDirectory.open(path, task_of_run(path).config)
-
-
-def may_not_fit(config: CommandConfig, device: torch.device) -> bool:
-    """Return whether a training step on images could need more than a quarter of the free memory, by a
-    generous guess of the numbers that it keeps of each: then it is measured."""
-    training = config.training
-    if not isinstance(config, RunConfig) or training.computed.shard:
-        return False
-    model = config.model
-    if not isinstance(model, ViTConfig):
-        return True
-    height, width = model.image_size
-    convolved = 0 if model.stem.kind == "patch" else CONVOLVED * height * width
-    kept = model.depth * model.sequence_length * 12 * (model.width + model.mlp_dim) + convolved
-    return 4 * training.batch_size * kept > free_bytes(device) / 4
 
 
 def parts_that_fit(task: AnyTask, config: RunConfig, data: object, place: Place) -> int:

@@ -531,7 +531,7 @@ class Trials:
         if self.table.is_solved and not self.asked:
             return said("nothing is trained: {name} answers all of them correctly", name=ahead.trial.title())
         may_end = (several or not self.table.held_out) and not self.asked
-        if tried is not None and may_end and self.table.lost(tried, ahead):
+        if tried is not None and may_end and self.table.is_clearly_worse(tried, ahead):
             return said(
                 "nothing is trained: after its short trial, {name} is worse by more than chance",
                 name=tried.trial.title(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, ClassVar, Literal
@@ -9,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, model_validator
 
 from vitreous.data.config import AugmentationConfig, DataConfig, NotNegative
+from vitreous.data.workers import loading_workers
 from vitreous.layers.initialization import Scheme
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config import ViTConfig
@@ -19,6 +21,7 @@ Tree = Mapping[str, Any]  # of settings, as TOML has them
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
+CONVOLVED = 200  # numbers that a step keeps for each pixel in a stem of convolutions
 FIRST_ESTIMATE = 60  # epochs, of a training that has a time, until its first step has been measured
 # A single name stands for a list of one, none for an empty list: --set training.freeze=stem.
 NameList = BeforeValidator(lambda value: (value,) if isinstance(value, str) else value or ())
@@ -486,6 +489,7 @@ class CommandConfig(Config):
     """All of a run, whatever it trains. `config.toml` is this, complete; the command runs it again."""
 
     command: ClassVar[str] = "train"  # what trains, and resumes, such a run
+    of_images: ClassVar[bool] = False  # whether it learns from images, which classical methods see as well
     task: str = ""  # its name in the registry
     source: str = setting("", "the DATA argument")
     source_from_run: str | None = setting(None, "`source` relative to the run directory, if both are files")
@@ -498,6 +502,32 @@ class CommandConfig(Config):
     def width(self) -> int | None:
         """Channels of the model's layers; None where they differ."""
         return None
+
+    @property
+    def start(self) -> str | None:
+        """The checkpoint that training begins from; None: random weights."""
+        return None
+
+    @property
+    def step_bytes(self) -> float:
+        """A generous guess of the bytes that a training step keeps: where they might not fit into the memory,
+        they are measured."""
+        return 0.0
+
+    @property
+    def epochs_between_validations(self) -> int:
+        """After how many epochs the model is validated."""
+        return 1
+
+    @property
+    def evaluation_batch_size(self) -> int:
+        """The number of examples in a forward pass of the final evaluation."""
+        return self.training.batch_size
+
+    @property
+    def loading_workers(self) -> int:
+        """The workers of this process that read examples for the final evaluation."""
+        return 0
 
     @classmethod
     def following(cls, tree: Tree, override: Tree) -> Tree:
@@ -516,6 +546,7 @@ class CommandConfig(Config):
 class RunConfig(CommandConfig):
     """The complete configuration of a run that learns from images."""
 
+    of_images: ClassVar[bool] = True
     vit: ClassVar[type[ViTConfig]] = ViTConfig  # the kind of `model` where it is not a BiT
 
     task: str = setting("classification", "classification or multilabel")
@@ -537,6 +568,32 @@ class RunConfig(CommandConfig):
     @property
     def width(self) -> int | None:
         return self.model.width if isinstance(self.model, ViTConfig) else None
+
+    @property
+    def start(self) -> str | None:
+        return self.init
+
+    @property
+    def step_bytes(self) -> float:
+        model = self.model
+        if not isinstance(model, ViTConfig):
+            return math.inf
+        height, width = model.image_size
+        convolved = 0 if model.stem.kind == "patch" else CONVOLVED * height * width
+        kept = model.depth * model.sequence_length * 12 * (model.width + model.mlp_dim) + convolved
+        return 4.0 * self.training.batch_size * kept
+
+    @property
+    def epochs_between_validations(self) -> int:
+        return self.evaluation.every_epochs
+
+    @property
+    def evaluation_batch_size(self) -> int:
+        return self.training.computed.evaluation_batch_size
+
+    @property
+    def loading_workers(self) -> int:
+        return loading_workers(self.data.read.workers)
 
     @property
     def prepared(self) -> Preprocessing:

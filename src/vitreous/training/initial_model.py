@@ -67,7 +67,7 @@ def init_head(model: Model, head: DrawnHeadConfig, seed: int) -> None:
 def without_lost_init(config: AnyConfig, saved: bool) -> AnyConfig:
     """Return a configuration without the checkpoint that its run began from, where that is gone and the run
     has saved a state: with all weights."""
-    init = config.init if isinstance(config, RunConfig) else None
+    init = config.start
     lost = init is not None and os.path.isabs(init) and not os.path.exists(init)
     return config.model_copy(update={"init": None}) if saved and lost else config
 

@@ -342,7 +342,7 @@ def check_free_for_run(path: Path, command: str) -> None:
     begun = (f".{SPLIT}.*.tmp", ".config.toml.*.tmp", SPLIT, LOCK)
     left = path.is_dir() and all(any(file.match(name) for name in begun) for file in path.iterdir())
     if not left:
-        advice = "choose another --out, remove it, or go on with"
+        advice = f"choose another {Param('out')}, remove it, or go on with"
         check_free(path, f"{advice} vitreous {command} --resume {quote(str(path))}")
 
 
