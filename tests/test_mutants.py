@@ -59,6 +59,12 @@ def test_what_is_drawn_are_changes_of_every_core_file(mutants: Any) -> None:
         assert [name for name in (*tested.near, *tested.package) if not (tests / name).exists()] == []
 
 
+def test_of_the_changes_that_were_tried_the_tests_noticed_nineteen_of_twenty(mutants: Any) -> None:
+    kept = json.loads((FOLDER / "results" / "mutants.json").read_text("utf-8"))
+    assert kept["score"] == mutants.summary(kept["rows"])["score"] >= 0.95
+    assert kept["killed"] + kept["survived"] >= mutants.COUNT
+
+
 @pytest.mark.slow
 def test_fast_tests_notice_the_changes_of_a_sample(tmp_path: Path) -> None:
     """One of twenty: those that were made when the tests were written, and those of the code as it is now."""

@@ -42,6 +42,11 @@ COMMANDS = {
     "export": ("export", "runs/mine", "--out", "mine.safetensors"),
     "inspect": ("inspect", "runs/mine", "photo.jpg", "--out", "looked"),
     "optimize": ("optimize", "runs/shallow", "photos", "--engines", "eager"),
+    "cache": ("cache",),
+    "recipe": ("recipe", "from-scratch"),
+    "learn": ("learn", "runs/shallow", "photo.jpg", "--out", "learn.html"),
+    "study": ("study", "complexity", "--quick", "--out", "study"),
+    "translate": ("translate", "train", "pairs.tsv", "--steps", "1", "--out", "runs/translator"),
 }
 SIZE = ("--set", "model.width=24", "--set", "model.depth=1", "--set", "model.mlp_dim=24")
 TRAINED = {"train": "runs/stable", "pretrain": "runs/encoder"}
@@ -89,6 +94,8 @@ def test_results_have_the_keys_that_were_declared(
 ) -> None:
     """With WRITE_STABLE=1 in the environment it writes a new list."""
     write_run(workplace / "runs" / "shallow", depth=1)  # of one layer, in which no tokens can be merged
+    pairs = [f"{'a b c'[: 1 + 2 * (number % 3)]} {number}\t{number} x" for number in range(40)]
+    (workplace / "pairs.tsv").write_text("\n".join(pairs), encoding="utf-8")
     found = listing(command)
     if os.environ.get("WRITE_STABLE"):
         KEPT.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n", encoding="utf-8")
