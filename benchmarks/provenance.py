@@ -123,25 +123,26 @@ WITH_SOURCES: dict[str, Callable[[Path], Iterator[Row]]] = {
 MOMENT = "its first moment is in bfloat16; in float32 the losses agree"
 FIRST_MOMENT = "its first moment is in bfloat16; in float32 the states agree"
 BFLOAT16_MOMENTUM = (
-    "its momentum is in bfloat16; in float32, as beside paper-fine-tuning-imagenet, states agree"
+    "its momentum is in bfloat16; in float32, as for paper-fine-tuning-imagenet, the states agree"
 )
-BILINEAR = "TensorFlow's bilinear filter without antialiasing; ours averages"
+BILINEAR = "TensorFlow's bilinear filter has no antialiasing; ours has"
 WHY = {
-    "transformers weights": "transformers draws the patch projection from N(0, 0.02), as all "
-    "matrices; timm leaves it as PyTorch draws convolutions",
-    "transformers loss": "its Trainer decays positions and the class token, too; where both decay the same, "
+    "transformers weights": "transformers initializes the patch projection from N(0, 0.02), like all "
+    "matrices; timm keeps PyTorch's initialization of convolutions",
+    "transformers loss": "its Trainer decays positions and the class token, too; if both decay the same, the "
     "losses agree",
-    "vit-pytorch weights": "vit-pytorch draws positions and tokens from N(0, 1), and leaves matrices as "
-    "PyTorch draws linear layers",
-    "mae weights": "as vit_jax: query, key and value are three matrices, patches LeCun normal, tokens zero",
-    "vit5 weights": "as timm: the class token and the registers begin near zero, and not from N(0, 0.02)",
-    "colors": "TensorFlow shears about the center of the first pixel, Pillow about its corner",
+    "vit-pytorch weights": "vit-pytorch initializes positions and tokens from N(0, 1), and keeps PyTorch's "
+    "initialization of linear layers",
+    "mae weights": "as in vit_jax: three matrices for query, key and value, LeCun normal for patches, zeros "
+    "for tokens",
+    "vit5 weights": "as in timm: the class token and the registers start near zero, not from N(0, 0.02)",
+    "colors": "TensorFlow shears about the center of the first pixel, and Pillow about its corner",
     "s16-baseline loss": MOMENT,
     "paper-fine-tuning-imagenet loss": "its momentum is in bfloat16; in float32 the losses agree",
     "color draws": "TensorFlow shears about the center of the first pixel; one image has few outcomes, so "
-    "slightly different ones count in full",
+    "small differences count in full",
     "augreg loss": MOMENT,
-    "deit3 weights": "as timm: the class token begins near zero, and not from N(0, 0.02)",
+    "deit3 weights": "as in timm: the class token starts near zero, not from N(0, 0.02)",
     "dino rate": "its warm-up is numpy's linspace, which reaches the peak one step earlier",
     "s16-baseline state": FIRST_MOMENT,
     "augreg state": FIRST_MOMENT,
@@ -149,14 +150,15 @@ WHY = {
     "vtab-1k state": BFLOAT16_MOMENTUM,
     "paper-fine-tuning-imagenet state": "its momentum is in bfloat16; in float32 it agrees",
     "transformers state": "its Trainer decays positions and the class token, too",
-    "vit-pytorch state": "plain AdamW decays biases, norms, positions and tokens, too; with the "
-    "decay of the recipe it agrees",
-    "dino weights": "as timm: the class token begins near zero, and not from N(0, 0.02)",
-    "batch": "vit_jax repeats its data before it shuffles them: an image comes again before others come",
+    "vit-pytorch state": "plain AdamW decays biases, norms, positions and tokens, too; with the decay of the "
+    "recipe, it agrees",
+    "dino weights": "as in timm: the class token starts near zero, not from N(0, 0.02)",
+    "batch": "vit_jax repeats its data before shuffling, so an image can come again before others have come",
     "paper-fine-tuning resizing in evaluation": BILINEAR,
     "paper-fine-tuning-imagenet resizing in evaluation": BILINEAR,
     "vtab-1k resizing in evaluation": BILINEAR,
-    "resizing in evaluation": "TensorFlow's area filter; bilinear with antialiasing averages more",
+    "resizing in evaluation": "TensorFlow's area filter; a bilinear filter with antialiasing averages more "
+    "pixels",
 }
 
 MODELS = ("weights", "gradient", "angle", "loss", "rate", "decay", "state")

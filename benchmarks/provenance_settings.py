@@ -31,10 +31,10 @@ POSITIONS = {"sincos2d": "sincos-2d", "learn": "learned"}
 LOSSES = {"softmax_xent": "softmax", "sigmoid_xent": "sigmoid"}
 MOMENT = "torch.optim keeps the first moment in float32"
 TPU = "a TPU multiplies float32 in bfloat16 by default; auto is bfloat16 on GPUs and float32 elsewhere"
-BIAS = "0: a standard deviation of 1e-6 is a thousandth of what the first step of Adam changes"
-LAMB = "torch.optim has no LAMB, and AdamW at its rate diverges"
-TABLE_1 = "Table 1 of the paper, for the 400 epochs of this recipe; the README has 800 and more decay"
-SUM = ", of a loss that is a mean over 1,000 classes, and ours their sum"
+BIAS = "0: a standard deviation of 1e-6 is a thousandth of the first step of Adam"
+LAMB = "torch.optim has no LAMB, and AdamW diverges at the rate for LAMB"
+TABLE_1 = "Table 1 of the paper, for the 400 epochs of this recipe; the README has 800 epochs and more decay"
+SUM = ", for a loss that is the mean over 1,000 classes; ours is the sum"
 
 # The reasons for another value, by recipe and setting; a test holds that there is one wherever values differ.
 WHY = {
@@ -42,8 +42,8 @@ WHY = {
     (
         "augreg",
         "augmentation.policy.magnitude",
-    ): "medium1, with which the recommended B/16 was trained; "
-    "the configuration names light2 for it, a compromise between 30 and 300 epochs",
+    ): "medium1, with which the recommended B/16 was trained; the configuration specifies light2, "
+    "a compromise between 30 and 300 epochs",
     ("augreg", "training.optimizer.weight_decay"): "the same decay: 0.1 times the rate of 1e-3 is 1e-4",
     ("s16-baseline", "training.optimizer.weight_decay"): "the same decay: 0.1 times the rate of 1e-3 is 1e-4",
     ("augreg", "training.initialization.mlp_bias"): BIAS,
@@ -63,11 +63,11 @@ WHY = {
     (
         "vit5",
         "training.optimizer.clip_norm",
-    ): f"apex's FusedLAMB clips the norm of all gradients at 1 by itself{SUM}",
-    ("linear-probe", "training.length"): "30 are enough for smaller sets, and 90 of ImageNet take a day",
+    ): f"apex's FusedLAMB itself clips the norm of all gradients at 1{SUM}",
+    ("linear-probe", "training.length"): "30 are enough for smaller datasets, and 90 on ImageNet take a day",
     ("linear-probe", "training.batch_size"): "one GPU",
     ("linear-probe", "training.peak_lr"): "the rate for a batch of 256",
-    ("linear-probe", "training.schedule.warmup"): "short, as the batch is small",
+    ("linear-probe", "training.schedule.warmup"): "short, since the batch is small",
 }
 
 

@@ -143,8 +143,8 @@ def copies_apart() -> Any:
 
 
 def shear_about_the_center() -> Any:
-    """TensorFlow shears about the center of the first pixel, Pillow about its corner: half a pixel times the
-    shear apart."""
+    """TensorFlow shears about the center of the first pixel, and Pillow about its corner: half a pixel
+    times the shear apart."""
 
     def shearing(shear: tuple[float, float]) -> Any:
         def operation(image: Image.Image, strength: Any) -> Image.Image:

@@ -65,7 +65,7 @@ class ImageInput(BaseEstimator):  # type: ignore[misc]
         """Return the images of X, which must have the form that `fit` has seen."""
         if self.is_table_ == is_images(X):
             form = "a table of numbers" if self.is_table_ else "images"
-            raise InputError(f"X is not of the form that fit has seen: give {form}")
+            raise InputError(f"X does not have the form that fit was given: pass {form}")
         return self.images_of(validate_data(self, X, dtype=np.float32, reset=False)) if self.is_table_ else X
 
     def images_of(self, table: NDArray[np.float32]) -> list[NDArray[np.float32]]:

@@ -161,7 +161,7 @@ def write_rows(file: TextIO, rows: Iterable[Sequence[object]]) -> None:
         found += (cell for cell in row if isinstance(cell, str) and is_formula(cell))
     if found:
         log.warning(
-            "%d texts of the table begin as formulas do, such as %r: let a spreadsheet import them as text",
+            "%d texts in the table start like formulas, such as %r: import them into a spreadsheet as text",
             len(found),
             found[0],
         )

@@ -84,9 +84,9 @@ def test_describe_a_name_and_a_model(model: ViT) -> None:
     assert own.parameters == sum(each.numel() for each in model.parameters())
     assert isinstance(own, Result)
     assert "macs" in own._repr_html_()
-    with pytest.raises(vt.InputError, match="none of the model's settings"):
+    with pytest.raises(vt.InputError, match="not a setting of the model"):
         vt.describe("ViT-Ti/16", settings={"training.length": "3 epochs"})
-    with pytest.raises(vt.InputError, match="`batch_size` is 0: give at least 1"):
+    with pytest.raises(vt.InputError, match="`batch_size` is 0: pass at least 1"):
         vt.describe("ViT-Ti/16", batch_size=0)
 
 

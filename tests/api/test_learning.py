@@ -144,7 +144,7 @@ def test_a_run_that_is_interrupted_can_be_used_at_once(
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        (OSError(errno.ENOSPC, "No space left on device"), "No space left on device.*make room"),
+        (OSError(errno.ENOSPC, "No space left on device"), "No space left on device.*free up space"),
         (OSError(errno.EROFS, "Read-only file system"), "Read-only file system.*make it writable"),
         (MemoryError(), "there is not enough memory: use `batch_size` auto"),
         (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"), "`batch_size` auto"),
@@ -189,7 +189,7 @@ def test_an_operation_without_a_deterministic_algorithm_is_an_input_error() -> N
     [
         ({"task": "clasification"}, "did you mean 'classification'"),
         ({"task": "mae"}, "vitreous.pretrain"),
-        ({"epochs": 1, "minutes": 1}, "give one of them"),
+        ({"epochs": 1, "minutes": 1}, "pass one of them"),
         ({"settings": {"training.lenght": 1}}, "did you mean 'training.length'"),
         ({"init": object()}, "a Run"),
         ({"shard": True}, "torchrun"),
@@ -230,7 +230,7 @@ def test_a_run_is_not_resumed_with_options_that_it_ignores(tmp_path: Path) -> No
     for options, words in (
         ({"epoch": 90}, "no option 'epoch'"),
         ({"beams": 2}, "no option 'beams'"),
-        ({"epochs": 90, "steps": 9}, "give one of them"),
+        ({"epochs": 90, "steps": 9}, "pass one of them"),
     ):
         with pytest.raises(vt.InputError, match=words):
             run.resume(**options, progress=False)

@@ -50,7 +50,7 @@ def test_formulas_in_tables_are_kept_and_said(tmp_path, caplog):
             tmp_path / "x.csv", ("a", "b"), [("=HYPERLINK(1)", "-1"), ("@SUM(1)", "-a.jpg"), ("cat", "+1")]
         )
     assert (tmp_path / "x.csv").read_text().splitlines()[1] == "=HYPERLINK(1),-1"
-    assert "2 texts of the table begin as formulas do, such as '=HYPERLINK(1)'" in caplog.text
+    assert "2 texts in the table start like formulas, such as '=HYPERLINK(1)'" in caplog.text
     caplog.clear()
     with caplog.at_level(logging.WARNING):
         write_csv(tmp_path / "y.csv", ("a",), [("-0.5",), ("cat",)])

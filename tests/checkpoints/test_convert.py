@@ -103,7 +103,7 @@ def test_a_path_that_cannot_be_written_is_one_sentence(
     vt.save(tiny(mlp="gelu_tanh"), tmp_path / "mine")
     assert run(["convert", str(tmp_path / "mine"), target]) == 2
     assert capsys.readouterr().err == (
-        f"vitreous: cannot write {target}: No such file or directory; make room, or choose another path\n"
+        f"vitreous: cannot write {target}: No such file or directory; free up space, or choose another path\n"
     )
     (tmp_path / "file").write_text("no folder")
     assert run(["convert", str(tmp_path / "mine"), str(tmp_path / "file" / "m")]) == 2
@@ -123,7 +123,7 @@ def test_a_full_disk_leaves_nothing(tiny: Any, tmp_path: Path, name: str, format
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
     try:
-        with pytest.raises(InputError, match=r"^cannot write .*; make room, or choose another path$"):
+        with pytest.raises(InputError, match=r"^cannot write .*; free up space, or choose another path$"):
             vt.save(model, tmp_path / name, format=format)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))

@@ -198,4 +198,4 @@ def test_transformers_families_of_square_images_are_said(
     vt.save(tiny(image_size=(24, 40)), tmp_path / "vit", format="huggingface")
     assert "square" not in caplog.text
     vt.save(tiny(image_size=(24, 40), mlp_dim=128, layer_scale=0.1), tmp_path / "m", format="huggingface")
-    assert "transformers' Dinov2ForImageClassification takes square images alone" in caplog.text
+    assert "transformers' Dinov2ForImageClassification takes only square images" in caplog.text

@@ -99,7 +99,7 @@ def test_missing_and_left_over_weights_are_listed(tmp_path: Path) -> None:
     del state["surplus"]
     state["encoder.ln.weight"] = torch.ones(31)
     torch.save(state, tmp_path / "m.pth")
-    with pytest.raises(vt.InputError, match=r"has shape \(31,\), the model needs \(32,\)"):
+    with pytest.raises(vt.InputError, match=r"has shape \(31,\), but the model needs \(32,\)"):
         vt.load(tmp_path / "m.pth", heads=4)
 
 
@@ -433,7 +433,7 @@ def test_what_config_json_says_otherwise_and_what_is_left_out_is_said(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     assert vt.load(GOLDEN / "hf_vit", heads=2).config.heads == 2
-    assert f"heads=2 is taken as you say, not heads=4, as {GOLDEN / 'hf_vit'} says" in caplog.text
+    assert f"heads=2 is used as specified, instead of heads=4 from {GOLDEN / 'hf_vit'}" in caplog.text
     caplog.clear()
     vt.load(GOLDEN / "hf_vit", heads=4)
     assert not caplog.messages

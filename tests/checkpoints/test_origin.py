@@ -156,7 +156,7 @@ def test_a_bare_file_is_described_by_a_folder(tiny: Any, tmp_path: Path) -> None
     again = vt.load(bare, like=tmp_path / "m")
     assert again.config == vt.load(tmp_path / "m").config
     with pytest.raises(
-        vt.InputError, match=r"give timm:NAME, torchvision:NAME, hf:org/name, or a folder with a config.json"
+        vt.InputError, match=r"pass timm:NAME, torchvision:NAME, hf:org/name, or a folder with a config.json"
     ):
         vt.load(bare, like=str(tmp_path))
 

@@ -93,7 +93,7 @@ def test_a_folder_of_sentence_transformers_is_opened_at_its_first_module(tmp_pat
         ("channel_embed", "a model of groups of channels"),
         ("token_type_embeddings.weight", "a ViLT"),
         ("interactions.0.injector.gamma", "a ViT-Adapter"),
-        ("blocks.0.attn.qkv.SCB", "a quantized model: give its weights before quantization"),
+        ("blocks.0.attn.qkv.SCB", "a quantized model: pass its weights before quantization"),
         ("blocks_token_only.0.norm1.weight", "a CaiT, whose class attention"),
         ("blocks.0.attn.rel_pos_h", "an encoder with windowed attention"),
     ],

@@ -478,9 +478,9 @@ def flat(state: State, folder: Path) -> Path:
 
 
 REFUSED: dict[str, tuple[Callable[[State, Path], Path], str]] = {
-    "one shard": (one_of_two_shards, "is shard 1 of 2 of a model.*give their folder"),
+    "one shard": (one_of_two_shards, "is shard 1 of 2 of a model.*pass their folder"),
     "expanded": (expanded, r"a view that repeats its numbers.*\.contiguous\(\)"),
-    "scaled fp8": (scaled, "a quantized model: give its weights before quantization"),
+    "scaled fp8": (scaled, "a quantized model: pass its weights before quantization"),
     "torchao": (of_library("torchao.dtypes.affine", "AffineQuantizedTensor"), "a quantized model"),
     "DTensor": (of_library("torch.distributed.tensor", "DTensor"), "tensors in shards .DTensor.*gather it"),
     "ultralytics": (of_library("ultralytics.nn.tasks", "DetectionModel"), "a model of ultralytics"),
@@ -508,7 +508,7 @@ def test_what_is_refused_is_named(kind: str, tiny: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "part"), [("florence2", "channels and windows"), ("glm4v", "rotary positions beside")]
+    ("kind", "part"), [("florence2", "channels and windows"), ("glm4v", "rotary positions in addition to")]
 )
 def test_models_of_transformers_that_have_another_part(
     kind: str, part: str, tiny: Any, tmp_path: Path

@@ -159,7 +159,7 @@ def test_an_adapter_in_the_state_dict_of_its_model_is_named(state: State, tmp_pa
     weights["blocks.0.attn.proj.lora_A.default.weight"] = torch.ones(2, 32)
     weights["blocks.0.attn.proj.lora_B.default.weight"] = torch.ones(32, 2)
     torch.save({f"base_model.model.{name}": each for name, each in weights.items()}, tmp_path / "m.pth")
-    with pytest.raises(vt.InputError, match="beside a LoRA adapter that is not merged into it"):
+    with pytest.raises(vt.InputError, match="with a LoRA adapter that is not merged into it"):
         vt.load(tmp_path / "m.pth", **TOLD)
 
 
@@ -204,7 +204,7 @@ def test_averaged_weights_are_taken_and_said(
     zeros = {name: torch.zeros_like(each) for name, each in state.items()}
     torch.save({"state_dict": zeros, "state_dict_ema": state}, tmp_path / "m.pth")
     assert same(tmp_path / "m.pth", model)
-    assert "the weights under 'state_dict_ema' are taken, not those under state_dict" in caplog.text
+    assert "loading the weights under 'state_dict_ema', not those under state_dict" in caplog.text
 
 
 def test_of_a_model_and_its_average_the_average_is_taken_and_said(
@@ -217,7 +217,7 @@ def test_of_a_model_and_its_average_the_average_is_taken_and_said(
         named |= {f"{average}head.last_layer.weight_v": torch.zeros(9, 16)} if average == "teacher." else {}
         torch.save(named, tmp_path / "m.pth")
         assert same(tmp_path / "m.pth", model)
-        assert f"the weights under {average} are taken, not those under {other}" in caplog.text
+        assert f"loading the weights under {average}, not those under {other}" in caplog.text
 
 
 def test_a_student_beside_a_teacher_of_knowledge_distillation_is_asked_for(
@@ -502,7 +502,7 @@ def test_a_refusal_says_what_the_file_is(tmp_path: Path) -> None:
             vt.load(tmp_path / "m.pth")
     quantized = torch.quantize_per_tensor(torch.rand(3, 3), 0.1, 0, torch.qint8)
     torch.save({"fc._packed_params._packed_params": (quantized, None)}, tmp_path / "m.pth")
-    with pytest.raises(vt.InputError, match="a quantized model: give its weights before quantization"):
+    with pytest.raises(vt.InputError, match="a quantized model: pass its weights before quantization"):
         vt.load(tmp_path / "m.pth")
     for name, what in {
         "model.weights.h5": "a model of Keras, which is not read here",

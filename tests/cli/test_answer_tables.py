@@ -119,7 +119,7 @@ def test_each_label_may_have_a_threshold_of_its_own(several, photos, tmp_path, c
         options = [word for each in wrong.split() for word in ("--threshold", each)]
         refused = command("predict", folder, photos / "a.png", *options)
         assert refused.code == 2
-        assert f"--threshold {wrong}: give a number, LABEL=NUMBER" in refused.err
+        assert f"--threshold {wrong}: pass a number, LABEL=NUMBER" in refused.err
 
 
 def test_nothing_is_left_of_answers_that_end_in_an_error(several, photos, tmp_path, monkeypatch):
@@ -163,7 +163,7 @@ def test_missing_folders_are_made_as_elsewhere(several, photos, tmp_path):
 def test_the_command(command, workplace):
     done = command("predict", "runs/mine", "photo.jpg", "--out", "answers.csv")
     assert done.code == 0, done.err
-    assert "answers to 1 images: answers.csv" in done.out
+    assert "predictions for 1 images: answers.csv" in done.out
     assert rows_of(workplace / "answers.csv")[0]["path"] == "photo.jpg"
     told = json.loads(command("predict", "runs/mine", "photo.jpg", "--out", "a.jsonl", "--json").out)
     assert (told["count"], told["out"], told["failed"]) == (1, "a.jsonl", [])

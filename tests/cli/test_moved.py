@@ -65,7 +65,7 @@ def test_a_run_is_copied_with_its_data_or_moved_alone(run, home, command, tmp_pa
     assert resumed.code == 0, resumed.err
     found = command("evaluate", run)
     assert (found.code, found.out) == (2, "")
-    assert re.search("the data of .*one is no longer at .*photos: name where it is", found.err)
+    assert re.search("the data of .*one is no longer at .*photos: specify its new location", found.err)
     for words in (("train", "--resume", run, "--epochs", "2"), ("doctor", run)):
         found = command(*words)
         assert found.code == 2
@@ -104,7 +104,7 @@ def test_ctrl_c_in_the_evaluation_says_what_is_missing(home, command, monkeypatc
         patched.setattr(Classification, "evaluate", stop)
         done = command("train", home / "photos", "--out", "cut", *OPTIONS)
     assert done.code == 130
-    sentence = "missing: report.html, README.md; make them with vitreous train --resume cut"
+    sentence = "missing: report.html, README.md; create them with vitreous train --resume cut"
     assert sentence in " ".join(done.err.split())
     assert command("train", "--resume", "cut").code == 0
     assert (home / "cut" / "report.html").exists()

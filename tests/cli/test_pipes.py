@@ -38,7 +38,7 @@ def test_a_pipe_is_no_file(line, command, tmp_path):
     done = command(*FILES[line].format(tmp_path / "pipe").split())
     assert done.code in (1, 2)
     assert "pipe" in done.err
-    assert "defect of vitreous" not in done.err
+    assert "bug in vitreous" not in done.err
 
 
 def test_every_file_of_a_run_may_be_one(command, workplace, tmp_path):
@@ -55,4 +55,4 @@ def test_every_file_of_a_run_may_be_one(command, workplace, tmp_path):
         for line in COMMANDS:
             done = command(*line.format(run).split())
             assert done.code in (0, 1, 2), (file, line)
-            assert "defect of vitreous" not in done.err, (file, line, done.err)
+            assert "bug in vitreous" not in done.err, (file, line, done.err)

@@ -172,7 +172,7 @@ def test_an_image_that_cannot_be_had_is_counted_as_any_other():
 @pytest.mark.parametrize(
     ("data", "sentence"),
     [
-        (17, "DATA is a int: give a torch Dataset"),
+        (17, "DATA is a int: pass a torch Dataset"),
         ([], "is empty"),
         ([1, 2], "item 0 of DATA is not a pair"),
         ((PIXELS, [1, 2]), "20 images and 2 labels"),

@@ -185,5 +185,5 @@ def test_labels_of_hugging_face_that_do_not_begin_at_0_keep_their_meaning(tmp_pa
     file.write_text(json.dumps(described))
     assert vt.load(tmp_path).labels == ["LABEL_0", "cat", "dog"]
     file.write_text(json.dumps({**described, "problem_type": "regression"}))
-    with pytest.raises(InputError, match="predicts 3 numbers for each image, but regression here has one"):
+    with pytest.raises(InputError, match="predicts 3 numbers for each image, but regression supports one"):
         vt.predict(tmp_path, np.zeros((16, 16, 3), dtype=np.uint8))

@@ -302,7 +302,8 @@ def test_a_packing_that_fails_leaves_nothing(photos, tmp_path, capsys, there):
 def test_a_folder_that_cannot_be_packed_into_is_one_sentence(photos, capsys):
     assert run(["data", "pack", str(photos), "/proc/packed"]) == 2
     assert capsys.readouterr().err == (
-        "vitreous: cannot write /proc/packed: No such file or directory; make room, or name another folder\n"
+        "vitreous: cannot write /proc/packed: No such file or directory; free up space, or name another "
+        "folder\n"
     )
 
 
@@ -313,7 +314,7 @@ def test_a_full_disk_ends_a_packing_in_one_sentence(photos, tmp_path):
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
     try:
-        with pytest.raises(InputError, match=r"^cannot write .*packed: File too large; make room"):
+        with pytest.raises(InputError, match=r"^cannot write .*packed: File too large; free up space"):
             pack(splits, tmp_path / "all" / "packed", Packing(workers=1))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))

@@ -127,7 +127,7 @@ def test_excluded_images_are_in_no_part_and_stay_out(tmp_path, make):
 
 def test_exclusions_that_cannot_be(tmp_path, make):
     photos, file = make(tmp_path / "photos"), tmp_path / "findings.csv"
-    with pytest.raises(InputError, match="give a CSV file with a column path"):
+    with pytest.raises(InputError, match="pass a CSV file with a column path"):
         parts_of(photos, split=SplitByName(exclude=str(file)))
     table(file, [["name"], ["cat/0.jpg"]])
     with pytest.raises(InputError, match="has no column path"):

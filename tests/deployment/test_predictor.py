@@ -85,7 +85,7 @@ def test_a_model_without_a_head_cannot_classify() -> None:
 
 def test_folders_and_globs_mean_each_image_once_and_say_so(folder: Path) -> None:
     wanted = [folder / "two.jpg", folder / "*.png", folder / "**" / "*.webp", folder]
-    with pytest.warns(UserWarning, match="4 images are in several of the folders and globs"):
+    with pytest.warns(UserWarning, match="4 images match several of the folders and globs"):
         found = image_list(wanted)
     assert [Path(str(each)).name for each in found.images] == ["two.jpg", "one.png", "torn.png", "three.webp"]
     assert not found.missing

@@ -147,7 +147,7 @@ def test_batches_have_an_image(files: dict[str, Path], size: int) -> None:
         partial(vt.describe, "ViT-Ti/16"),
     ]
     for call in calls:
-        with pytest.raises(InputError, match=f"`batch_size` is {size}: give at least 1"):
+        with pytest.raises(InputError, match=f"`batch_size` is {size}: pass at least 1"):
             call(batch_size=size)
 
 

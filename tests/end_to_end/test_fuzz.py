@@ -135,7 +135,7 @@ def test_odd_command_lines(workplace, monkeypatch, capsys):
         found = capsys.readouterr()
         assert code in (0, 1, 2), (number, words, code)
         assert "Traceback" not in found.err, (number, words)
-        assert "defect of vitreous" not in found.err, (number, words, found.err[-400:])
+        assert "bug in vitreous" not in found.err, (number, words, found.err[-400:])
         if code == 2 and "--quiet" not in words:
             assert "vitreous: " in found.err, (number, words, found.err[-400:])
         assert contents(workplace).items() >= before.items(), (number, words)
@@ -339,7 +339,7 @@ def test_faulty_data(workplace, tmp_path, monkeypatch, capsys):
             found = capsys.readouterr()
             assert code in (0, 1, 2), (number, words)
             assert "Traceback" not in found.err
-            assert "defect of vitreous" not in found.err, (number, words, found.err[-400:])
+            assert "bug in vitreous" not in found.err, (number, words, found.err[-400:])
         assert peak_megabytes() - before < MEMORY, (number, source)
         shutil.rmtree(here)
 

@@ -87,7 +87,7 @@ def test_some_of_the_models_classes_are_enough(images: ArrayImages, make_model: 
     ("labels", "classes", "message"),
     [
         (("dark", "middle", "light"), 3, "does not know 'bright'"),
-        (None, 4, "3 classes, the model 4"),
+        (None, 4, "3 classes, and the model has 4"),
         (None, None, "no head"),
     ],
 )

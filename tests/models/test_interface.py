@@ -133,8 +133,8 @@ def test_a_file_that_is_not_an_image(model: vt.ViT, tmp_path: Path) -> None:
     [
         ((3, 16, 24), r"a batch of shape \(B, 3, H, W\), not \(3, 16, 24\).*images\[None\]"),
         ((2, 1, 3, 16, 24), r"a batch of shape \(B, 3, H, W\), not \(2, 1, 3, 16, 24\)"),
-        ((2, 1, 16, 24), "the images have 1 channels, the model takes 3"),
-        ((2, 3, 32, 24), "the images are 32x24, the model takes 16x24"),
+        ((2, 1, 16, 24), "the images have 1 channels, but the model takes 3"),
+        ((2, 3, 32, 24), "the images are 32x24, but the model takes 16x24"),
     ],
 )
 def test_wrong_shapes_are_one_sentence(

@@ -224,9 +224,9 @@ def test_a_negative_seed_is_refused() -> None:
 
 def test_images_of_another_size_or_color_are_refused() -> None:
     model = create("ViT-Ti/16", image_size=32, depth=1)
-    with pytest.raises(InputError, match="48x32, the model takes 32x32"):
+    with pytest.raises(InputError, match="48x32, but the model takes 32x32"):
         model(torch.zeros(1, 3, 48, 32))
-    with pytest.raises(InputError, match="1 channels, the model takes 3"):
+    with pytest.raises(InputError, match="1 channels, but the model takes 3"):
         model(torch.zeros(1, 1, 32, 32))
 
 

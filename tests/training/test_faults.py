@@ -175,7 +175,7 @@ def test_preemption_saves_and_a_torn_state_gives_way(tmp_path: Path) -> None:
         time.sleep(0.05)
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=600) != 0
-    assert any("and the state is saved" in line for line in sentences(tmp_path))
+    assert any("and a checkpoint is saved" in line for line in sentences(tmp_path))
     *_, before, newest = Checkpointer(folder).steps()
     assert before < newest < 40
     facts = folder / f"step-{newest:09d}.json"

@@ -160,7 +160,7 @@ def test_the_best_model_is_the_result_if_asked_for(
         patched.setattr(Classification, "validation", lambda *_: scores)
         trained = fit(plan_of_run(run, splits), say=told.append)
     steps = [row["step"] for row in run.metrics()]
-    assert told == [f"the model is that of the best validation, at step {steps[-2]}"]
+    assert told == [f"the model is from the best validation, at step {steps[-2]}"]
     best = run.states.read(steps[-2], None, World()).tensors
     for name, weight in trained.model.named_parameters():
         assert torch.equal(weight, best[f"average/{name}"])

@@ -96,7 +96,7 @@ def test_one_name_is_a_list_of_one() -> None:
             {"training": {"length": "-1 epochs"}},
             "training.length: '-1 epochs' is not a length: write 90 epochs",
         ),
-        ({"training": {"length": "0 epochs"}}, "leaves no time to train: give a number above 0"),
+        ({"training": {"length": "0 epochs"}}, "leaves no time to train: pass a number above 0"),
         ({"training": {"length": "2.5 steps"}}, "is not a whole number of steps"),
         ({"training": {"epochs": 3}}, "unknown setting training.epochs: did you mean 'training.length'?"),
         (

@@ -305,7 +305,7 @@ def test_the_command_writes_the_time_into_the_run(tmp_path: Path, capsys: pytest
     [
         (["--minutes", "0"], "leaves no time to train"),
         (["--minutes", "1e308"], "minutes up to 525600"),
-        (["--minutes", "1", "--epochs", "2"], "give one of them"),
+        (["--minutes", "1", "--epochs", "2"], "pass one of them"),
     ],
 )
 def test_a_time_that_does_not_do_is_one_sentence(

@@ -358,7 +358,7 @@ def test_augmentation_follows_the_data_and_is_said(
     assert config.augmentation.flip == (flip, vertical)
     assert (config.augmentation.color_jitter is None) == gray
     assert config.augmentation.random_resized_crop is None
-    words = "images are not mirrored: on" if arrows else "mirroring does no harm beyond chance: on"
+    words = "images are not mirrored: on" if arrows else "mirroring does no significant harm: on"
     assert any(each.startswith(f"recipe: {words}") for each in plan.reasons)
     config = task_named("classification").plan(str(data), {"augmentation": {"flip": 0.25}}).config
     assert config.augmentation.flip == (0.25, 0.0), "as it was asked for"
@@ -403,7 +403,7 @@ def test_labels_that_may_depend_on_it_are_not_changed(tmp_path: Path) -> None:
         assert changed.random_resized_crop is None
         assert changed.color_jitter is None
         assert not any(changed.flip)
-        assert any("as the labels may depend on it" in each for each in plan.reasons)
+        assert any("since this might change their labels" in each for each in plan.reasons)
 
 
 def test_images_of_a_folder_are_shown_across_classes_right_and_wrong() -> None:
@@ -567,7 +567,7 @@ def compare(
     ("length", "sentence"),
     [
         ("0.2 minutes", "nothing is trained: with fewer than 100 validation images"),
-        ("1 steps", "as long as was asked"),
+        ("1 steps", "for the requested length"),
     ],
 )
 def test_no_network_is_trained_that_could_not_answer(
@@ -580,7 +580,7 @@ def test_no_network_is_trained_that_could_not_answer(
     options: dict[str, Any] = {"out": tmp_path / "run", "offline": True, "place": ON_CPU}
     plan = trials.plan_by_trials(data, settings, tell=lambda _: None, **options)
     assert sentence in plan.reasons[-1]
-    assert not any("what is best at the end" in each for each in plan.reasons)
+    assert not any("the best candidate at the end" in each for each in plan.reasons)
     assert any("becomes the model" in each for each in plan.reasons[:-1])
     nothing = sentence.startswith("nothing")
     assert (plan.config.training.steps == 0) == nothing

@@ -1,4 +1,5 @@
-"""Folders of answers: a Parquet file for each part of DATA, by any number of processes, resumed."""
+"""Folders of predictions: a Parquet file for each chunk of DATA, written by any number of processes;
+resumable."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ ABOUT = b"vitreous"  # in a file's metadata: which images of which model it answ
 
 
 class Answered(NamedTuple):
-    """What a file, or a folder of them, has: how many images, and what is wrong with some of them."""
+    """What a file, or a folder of files, contains: the number of images, and what is wrong with some of
+    them."""
 
     images: int
     failed: Mapping[str, str]
@@ -43,13 +45,15 @@ def answer_parts(
     *,
     progress: bool = True,
 ) -> Answered:
-    """Answer DATA into a folder, a file for each part; a part whose file is there is not answered again.
+    """Write predictions for DATA to a folder, a file for each chunk; chunks that already have a file are
+    skipped.
 
-    A file has its name once it is complete: a process that is killed, at any time, loses the part that it was
-    at, and the same command goes on with it. Under torchrun each process answers its share.
+    A file gets its final name when it is complete: a process that is killed loses only the chunk that it was
+    working on, and the same command resumes there. Under torchrun, each process works on its share.
 
     Raises:
-        InputError: no such model or data, or the folder has answers of another model or to other images.
+        InputError: the model or the data does not exist, or the folder contains predictions of another model
+            or for other images.
     """
     require_packages("pyarrow", extra="data", what=f"writing {folder}")
     folder = Path(folder)
@@ -77,7 +81,7 @@ def answer_parts(
 
 
 class PartWriter:
-    """What answers parts in one process, each into a file of its own."""
+    """Writes the predictions for chunks in one process, each to a separate file."""
 
     def __init__(self, predictor: Predictor, folder: Path) -> None:
         self.predictor, self.folder = predictor, folder
@@ -86,7 +90,8 @@ class PartWriter:
         self.key = hashlib.blake2b(repr(about).encode(), digest_size=16).hexdigest()
 
     def write(self, number: int, part: ImagePart) -> Answered:
-        """Answer a part, unless its file is there. Raises InputError where that has other answers."""
+        """Write the predictions for a chunk, unless its file exists. Raises InputError: the file has
+        others."""
         path = self.folder / f"part-{number:05d}.parquet"
         if path.is_file():
             return self.found(part, path)
@@ -121,7 +126,7 @@ class PartWriter:
         return Answered(len(images), wrong["error"], wrong["damaged"])
 
     def found(self, part: ImagePart, path: Path) -> Answered:
-        """Return what a file has that is there. Raises InputError where it is not of this part and model."""
+        """Return what an existing file contains. Raises InputError: it belongs to another chunk or model."""
         try:
             stored = parquet.read_metadata(path)
             about = json.loads(stored.metadata[ABOUT])
@@ -132,5 +137,5 @@ class PartWriter:
                 other = (
                     "another model or other options" if what == "model" else "other images than DATA has now"
                 )
-                raise InputError(f"{path} has the answers of {other}: choose another {Param('out')}")
+                raise InputError(f"{path} contains the predictions of {other}: choose another {Param('out')}")
         return Answered(stored.num_rows, about["failed"], about.get("damaged", {}))

@@ -1,4 +1,4 @@
-"""What the arguments of the API mean, before a model or data are opened. It is read in milliseconds."""
+"""What the arguments of the API mean, before a model or data is opened. Importing this takes milliseconds."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def model_fields(tree: dict[str, Any], image_size: ImageSize | None) -> dict[str
     others = [name for name in tree if name != "model"]
     if others:
         raise InputError(
-            f"{Param('settings')} {others[0]} is none of the model's settings: write {Param('settings')} "
+            f"{Param('settings')} {others[0]} is not a setting of the model: write {Param('settings')} "
             "model.heads=12"
         )
     return {**tree.get("model", {}), **({} if image_size is None else {"image_size": image_size})}
@@ -83,16 +83,15 @@ def is_fresh(model: object) -> TypeGuard[str]:
 
 
 def path_of_run(model: ModelLike) -> str | Path | HasModel | nn.Module:
-    """Return the path of a `Run`, and the name of the encoder that `vitreous:best` means; anything else as it
-    is."""
+    """Return the path of a `Run`, the name of the encoder that `vitreous:best` stands for, and anything else
+    unchanged."""
     if isinstance(model, str) and model == BEST:
         return best_encoder().name
     return model.path if isinstance(model, RunLike) else model
 
 
 def chosen_encoder(model: ModelLike) -> ModelLike:
-    """Return MODEL, and in the place of `vitreous:best` the name of the encoder that it means, which is
-    printed."""
+    """Return MODEL; for `vitreous:best`, return and print the name of the encoder that it stands for."""
     if not isinstance(model, str) or model != BEST:
         return model
     encoder = best_encoder()
@@ -120,14 +119,14 @@ def check_whole(name: str, value: object) -> None:
 
 
 def check_batch_size(batch_size: int | None) -> None:
-    """Raise InputError for batches without an image or a text."""
+    """Raise InputError for a batch size below 1."""
     check_whole("batch_size", batch_size)
     if batch_size is not None and batch_size < 1:
-        raise InputError(f"{Param('batch_size')} is {batch_size}: give at least 1")
+        raise InputError(f"{Param('batch_size')} is {batch_size}: pass at least 1")
 
 
 def weights_folder(model: ModelLike) -> Path | None:
-    """Return the folder that holds the weights of MODEL, where it is a run or a folder."""
+    """Return the folder that contains the weights of MODEL, if it is a run or a folder."""
     path = path_of_run(model)
     if not isinstance(path, str | Path):
         return None
@@ -136,8 +135,8 @@ def weights_folder(model: ModelLike) -> Path | None:
 
 
 def threshold_of(model: ModelLike, threshold: Threshold | None) -> int | float | Mapping[str, float] | None:
-    """Return a threshold of labels, for "best" those that were chosen for MODEL. Raises InputError: there are
-    none, or it is not a probability."""
+    """Return the threshold for labels; for "best", the ones chosen for MODEL. Raises InputError: there are
+    none, or a threshold is not a probability."""
     if threshold == "best":
         from vitreous.evaluation.calibration import read_thresholds
 
@@ -145,7 +144,7 @@ def threshold_of(model: ModelLike, threshold: Threshold | None) -> int | float |
     for each in threshold.values() if isinstance(threshold, Mapping) else (threshold,):
         if isinstance(each, str) or (each is not None and not 0 <= each <= 1):
             raise InputError(
-                f"{Param('threshold')} {each} is not a probability: give a number from 0 to 1, or best"
+                f"{Param('threshold')} {each} is not a probability: pass a number from 0 to 1, or best"
             )
     return threshold  # type: ignore[return-value]
 
@@ -156,15 +155,15 @@ def say(sentence: str) -> None:
 
 
 def silent(sentence: str) -> None:
-    """Print nothing, where no progress is to be shown."""
+    """Print nothing, when no progress should be shown."""
 
 
 @contextmanager
 def progress_bar(what: str, shown: bool) -> Iterator[Callable[[int, int | None], None]]:
-    """Show a bar in a terminal or a notebook while the context lasts; nothing elsewhere.
+    """Show a progress bar in a terminal or a notebook while the context is open, and nothing elsewhere.
 
     Yields:
-        a function to be called with the count that is done and the whole count, None where it is not known.
+        A function to call with the number of items done and the total number (None if unknown).
     """
     if not shown:
         yield lambda done, total: None

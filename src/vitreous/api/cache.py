@@ -1,4 +1,4 @@
-"""What the cache holds, and clearing it. It is read in milliseconds."""
+"""Report what the cache contains, and clear it. Importing this takes milliseconds."""
 
 from __future__ import annotations
 
@@ -48,21 +48,21 @@ class CacheUse(Result):
 
 
 def cache_use() -> CacheUse:
-    """Measure what the cache ($VITREOUS_CACHE, or ~/.cache/vitreous) holds."""
+    """Measure what the cache ($VITREOUS_CACHE, or ~/.cache/vitreous) contains."""
     folder = cache_folder()
     return CacheUse(folder, {kind: sum(map(bytes_of, cached_in(folder / kind))) for kind in KINDS})
 
 
 def cached_in(folder: Path) -> list[Path]:
-    """Return the files and folders of the cache in a folder of it; others may be the user's, where
-    $VITREOUS_CACHE is a folder that has such names itself."""
+    """Return the cache's own files and folders in one of its folders. Others may be the user's, if
+    $VITREOUS_CACHE is a folder that already contains such names."""
     with suppress(FileNotFoundError, NotADirectoryError):
         return [each for each in folder.iterdir() if CACHED.fullmatch(each.name)]
     return []
 
 
 def bytes_of(path: Path) -> int:
-    """Return the size of a file, or of all in a folder, which other processes may remove at any time."""
+    """Return the size of a file, or of all files in a folder; other processes may remove them at any time."""
     files: list[Path] = []
     for parent, _, names in os.walk(path):
         files += [Path(parent, name) for name in names]
@@ -74,14 +74,14 @@ def bytes_of(path: Path) -> int:
 
 
 def clear_cache(kind: str | None = None) -> CacheUse:
-    """Delete what the cache holds, or one kind of it; no other file in its folders. Returns what was deleted.
+    """Delete the content of the cache, or one kind of it, but no other files. Returns what was deleted.
 
     Args:
-        kind: of content, such as "features" or "downloads", by the names that `cache_use` gives; by default
-            all.
+        kind: a kind of content that `cache_use` lists, such as "features" or "downloads"; by default, all
+            kinds.
 
     Raises:
-        InputError: there is no such kind, or a file cannot be deleted.
+        InputError: the kind does not exist, or a file cannot be deleted.
     """
     if kind is not None and kind not in KINDS:
         raise InputError(f"unknown kind {kind!r}: {nearest(kind, list(KINDS))}")

@@ -29,7 +29,7 @@ from vitreous.whole_files import write_csv
 
 
 def doctor(subject: Any, *, settings: Settings | None = None) -> Diagnosis:
-    """Diagnose why a model does not learn, or why its accuracy may not be true.
+    """Diagnose why a model does not learn, or why its measured accuracy may be misleading.
 
     Example:
         >>> found = vt.doctor("photos/")
@@ -41,7 +41,7 @@ def doctor(subject: Any, *, settings: Settings | None = None) -> Diagnosis:
         settings: of a dataset, {"data.form.label_column": "diagnosis"}.
 
     Raises:
-        InputError: the subject is neither, the data of the run is not where it was, or a setting of a run.
+        InputError: the subject is neither, the data of the run has moved, or settings are given for a run.
     """
     path = getattr(subject, "path", subject)
     is_run = isinstance(path, str | Path) and (Path(path) / "config.toml").exists()
@@ -53,7 +53,7 @@ def doctor(subject: Any, *, settings: Settings | None = None) -> Diagnosis:
 
 
 def opened(command: str, data: object, settings: Settings | None, seed: int = 0) -> Splits:
-    """Open data as `train` does. Raises InputError: a setting of something else."""
+    """Open data as `train` does. Raises InputError: a setting that is not about the data."""
     tree = settings_tree({"data.split.seed": seed, **(settings or {})} if seed else settings)
     check_data_settings(command, tree)
     data = data_source(data, settings=tree) if is_frame(data) or isinstance(data, Path) else data
@@ -62,7 +62,7 @@ def opened(command: str, data: object, settings: Settings | None, seed: int = 0)
 
 @with_options(CheckOptions)
 def check_data(data: object, **options: Unpack[CheckOptions]) -> DataReport:
-    """Look at every image: broken files, duplicates, leaks between splits, imbalance, doubtful labels.
+    """Check every image for broken files, duplicates, leaks between splits, imbalance and doubtful labels.
 
     Example:
         >>> found = vt.check_data("photos/")
@@ -76,8 +76,8 @@ def check_data(data: object, **options: Unpack[CheckOptions]) -> DataReport:
         options: of `CheckOptions`.
 
     Raises:
-        InputError: there are no such data, or no such task; the data are not a folder; or a file that is not
-            of such a report would be replaced.
+        InputError: the data or the task does not exist; files are to be moved, but the data is not a folder;
+            or the report would replace a file that is not an earlier report.
     """
     name, settings, report = options["task"], options["settings"], options["report"]
     workers, quarantine = options["workers"], options["quarantine"]
@@ -141,7 +141,8 @@ def check_replaceable(table: Path, data: object, header: Sequence[str], page: Pa
         isinstance(data, str | Path) and Path(data).resolve() == table.resolve()
     ):
         raise InputError(
-            f"{Param('report')} would replace {table}, which no such report wrote: name another file"
+            f"{Param('report')} would replace {table}, which was not written by such a report: name another "
+            "file"
         )
     if mark and mark[1] != sha256_of(table):
         raise InputError(
@@ -151,7 +152,7 @@ def check_replaceable(table: Path, data: object, header: Sequence[str], page: Pa
 
 @with_options(PackOptions)
 def pack_data(data: object, out: str | Path, **options: Unpack[PackOptions]) -> Packed:
-    """Write tar shards of images that are resized once; `train` reads them fast.
+    """Resize images once and write them to tar shards, which `train` reads fast.
 
     Example:
         >>> packed = vt.pack_data("photos/", "shards", size=32)
@@ -166,7 +167,7 @@ def pack_data(data: object, out: str | Path, **options: Unpack[PackOptions]) -> 
         options: of `PackOptions`.
 
     Raises:
-        InputError: values that do not fit together, or a folder that is not empty.
+        InputError: values that contradict each other, or a folder that is not empty.
     """
     size, per_shard, quality = options["size"], options["per_shard"], options["quality"]
     raw, seed, workers = options["raw"], options["seed"], options["workers"]

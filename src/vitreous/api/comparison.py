@@ -28,7 +28,7 @@ from vitreous.training.settings import leaves
 
 @with_options(CompareOptions)
 def compare(*runs: str | Path | RunLike, **options: Unpack[CompareOptions]) -> Comparison:
-    """Compare runs of one task on the examples that all of them have held out, and write a page about it.
+    """Compare runs of one task on the examples that all of them held out, and write a page with the results.
 
     Example:
         >>> found = vt.compare("runs/photos", "runs/other")
@@ -38,11 +38,12 @@ def compare(*runs: str | Path | RunLike, **options: Unpack[CompareOptions]) -> C
         other          4         ...
 
     Args:
-        runs: two or more; the others are compared with the first.
+        runs: two or more runs; the others are compared with the first.
         options: of `CompareOptions`.
 
     Raises:
-        InputError: fewer than two runs, runs of different tasks, a run without a model, or nothing held out.
+        InputError: there are fewer than two runs, the runs are of different tasks, a run has no model, or
+            nothing was held out.
     """
     require_packages("matplotlib", extra="train", what="compare")
     from vitreous.inspection.runs.comparison import write_comparison  # it imports matplotlib
@@ -97,8 +98,8 @@ def names_of(paths: Sequence[Path]) -> list[str]:
 def compared_run(
     task: AnyTask, path: Path, name: str, source: Any, advance: Any, *, precision: str, **how: Any
 ) -> tuple[ComparedRun, tuple[ImageDataset, Preprocessing] | None]:
-    """Return a run with its evaluation; and the images of that with how they are prepared, where it answers
-    to images."""
+    """Return a run with its evaluation and, for an image model, the evaluated images and their
+    preprocessing."""
     run = open_run(path)
     evaluation, shown = None, None
     if task.info.no_answers:

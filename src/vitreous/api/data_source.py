@@ -1,4 +1,4 @@
-"""What DATA means: what the command line writes, or objects, which are written as a manifest."""
+"""What DATA means: a name as on the command line, or objects in memory, which are stored with a manifest."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ log = logging.getLogger(__name__)
 
 
 def data_source(data: object, targets: TargetKind = "classes", settings: Tree | None = None) -> str:
-    """Return DATA as the command line writes it. Objects are written as a manifest, with their images as PNG,
-    or as .npy where a PNG does not hold them.
+    """Return DATA as on the command line. Objects in memory are stored with a manifest, and their images as
+    PNG, or as .npy if PNG cannot represent them.
 
-    The manifest is in the cache ($VITREOUS_CACHE/data), named by its content: so a run on it can be resumed
-    and evaluated later, and the same data are not written twice.
+    The manifest is in the cache ($VITREOUS_CACHE/data), named by its content, so that a run on it can be
+    resumed and evaluated later, and the same data is not written twice.
 
     Args:
         data: a path or name; or objects as `vitreous.data.sources.objects.open_objects` takes them.
@@ -56,7 +56,7 @@ def data_source(data: object, targets: TargetKind = "classes", settings: Tree | 
     splits = open_data(data, unsplit, targets)
     parts = {"train": splits.train, "val": splits.validation, "test": splits.test}
     home = cache_folder() / "data"
-    with writing_to(home, "make room, or set VITREOUS_CACHE"):
+    with writing_to(home, "free up space, or set VITREOUS_CACHE"):
         home.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=home, prefix=".unfinished-") as unfinished:
             written = Path(unfinished, "data")
@@ -90,7 +90,7 @@ def frame_manifest(frame: Any, paths: str | None) -> str:
         rows.writerow(values)
     content = written.getvalue().encode("utf-8", "surrogateescape")
     file = cache_folder() / "data" / f"{hashlib.blake2b(content, digest_size=12).hexdigest()}.csv"
-    with writing_to(file, "make room, or set VITREOUS_CACHE"):
+    with writing_to(file, "free up space, or set VITREOUS_CACHE"):
         file.parent.mkdir(parents=True, exist_ok=True)
         if not file.exists():
             with whole(file) as beside:

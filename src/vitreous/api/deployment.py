@@ -1,4 +1,4 @@
-"""`vitreous.calibrate` and `export`: from a trained model to one that is used."""
+"""`vitreous.calibrate` and `export`: prepare a trained model for use."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ from vitreous.whole_files import folder_for, whole
 
 @dataclass(frozen=True)
 class Calibrated(Result):
-    """A temperature that was fitted, and the expected calibration error on the same images.
+    """A fitted temperature, and the expected calibration error on the same images.
 
     Attributes:
         source, part, count: the images.
-        temperature: by which the logits of the model without any calibration are divided now.
+        temperature: the number by which the logits of the uncalibrated model are now divided.
         error_before, error_after: the expected calibration error.
-        folder: where the calibrated model is.
-        thresholds: with the largest F1, of each label, where an image may have several.
+        folder: the folder of the calibrated model.
+        thresholds: the threshold with the largest F1 for each label, if an image may have several labels.
     """
 
     model: str
@@ -68,7 +68,8 @@ class Calibrated(Result):
 
 @with_options(CalibrateOptions)
 def calibrate(model: ModelLike, data: object = None, **options: Unpack[CalibrateOptions]) -> Calibrated:
-    """Fit a temperature of a classifier's probabilities, and store the model with it. Ranks do not change.
+    """Fit a temperature for a classifier's probabilities, and store it with the model. The ranking of the
+    classes does not change.
 
     Example:
         >>> found = vt.calibrate("runs/photos", "more-photos/", out="calibrated", progress=False)
@@ -77,18 +78,19 @@ def calibrate(model: ModelLike, data: object = None, **options: Unpack[Calibrate
 
     Args:
         model: a run, whose model is replaced; or any checkpoint with a head, which is written to `out`.
-        data: images that the model was neither trained nor is evaluated on, in any form that `train`
-            takes; by default those that a training fits the temperature on.
+        data: images that are used neither to train nor to evaluate the model, in any form that `train`
+            takes; by default, those on which training fits the temperature.
         options: of `CalibrateOptions`.
 
     Raises:
-        InputError: no such model or data, a task without probabilities, or no images to calibrate on.
+        InputError: the model or the data does not exist, the task has no probabilities, or there are no
+            images to calibrate on.
     """
     path, out = path_of_run(model), options["out"]
     how = computation(options["device"], options["batch_size"], options["workers"])
     if not isinstance(path, str | Path):
         raise InputError(
-            f"the {type(model).__name__} is not saved: save it with vitreous.save, and give that path"
+            f"the {type(model).__name__} is not saved: save it with vitreous.save, and pass that path"
         )
     spec, place = str(path), local_path(path)
     folder = Path(out) if out is not None else model_folder(place.parent if place.is_file() else place)
@@ -120,10 +122,10 @@ def calibrate(model: ModelLike, data: object = None, **options: Unpack[Calibrate
 
 @with_options(ExportOptions)
 def export(model: ModelLike, out: str | Path | None = None, **options: Unpack[ExportOptions]) -> ExportedFile:
-    """Write a model as a file for other programs, and compare the outputs of both.
+    """Export a model to a file for other programs, and compare its outputs with those of the model.
 
-    The program takes any number of normalized images of one size ("images") and gives "logits" and
-    "features". Labels, task, preprocessing and license are in the file.
+    The exported program takes any number of normalized images of one size ("images") and returns "logits"
+    and "features". The file also contains the labels, the task, the preprocessing and the license.
 
     Example:
         >>> file = vt.export("runs/photos", "photos.onnx")
@@ -139,8 +141,8 @@ def export(model: ModelLike, out: str | Path | None = None, **options: Unpack[Ex
         options: of `ExportOptions`.
 
     Raises:
-        InputError: an unknown format or suffix, a package that is missing, a model that is too large for the
-            format, or a program whose outputs differ.
+        InputError: the format or the suffix is unknown, a package is missing, the model is too large for the
+            format, or the outputs of the exported program differ.
     """
     format, precision, data = options["format"], options["precision"], options["data"]
     with_preprocessing, fields = options["with_preprocessing"], changed_fields(options)
@@ -170,10 +172,10 @@ def export(model: ModelLike, out: str | Path | None = None, **options: Unpack[Ex
 
 
 def open_classifier(spec: str, wanted: str, data: object, settings: dict[str, object]) -> tuple[Any, Any]:
-    """Return MODEL's classifier, and images that it did not learn from. Raises InputError: it has no classes,
+    """Return MODEL's classifier, and images that it was not trained on. Raises InputError: it has no classes,
     or there are no such images."""
     task, answerer = open_answerer(spec)
     if not isinstance(task, Classification):
-        raise InputError(f"{task.info.noun} has no {wanted}: give a classifier")
+        raise InputError(f"{task.info.noun} has no {wanted}: pass a classifier")
     source = None if data is None else data_source(data)
     return answerer, task.to_calibrate(spec, answerer, source, settings)

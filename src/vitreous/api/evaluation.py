@@ -1,4 +1,4 @@
-"""`vitreous.evaluate`: a model on data that it did not learn from."""
+"""`vitreous.evaluate`: evaluate a model on data that it was not trained on."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from vitreous.training.precision import computing
 
 @with_options(EvaluateOptions)
 def evaluate(model: ModelLike, data: Any = None, **options: Unpack[EvaluateOptions]) -> Evaluation:
-    """Evaluate a model on data that it did not learn from, each example once; under torchrun all processes
-    share the examples, and each has the result.
+    """Evaluate a model on data that it was not trained on, each example once. Under torchrun, the processes
+    share the examples, and each process returns the result.
 
     Example:
         >>> found = vt.evaluate("runs/photos", progress=False)
@@ -48,7 +48,8 @@ def evaluate(model: ModelLike, data: Any = None, **options: Unpack[EvaluateOptio
         options: of `EvaluateOptions`.
 
     Raises:
-        InputError: no such model or data, nothing was held out, or an option that the task does not have.
+        InputError: the model or the data does not exist, nothing was held out, or the task does not have an
+            option.
     """
     model = known_module(path_of_run(model))
     tta, device, real_labels = options["tta"], options["device"], options["real_labels"]

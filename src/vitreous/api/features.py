@@ -46,13 +46,13 @@ class Embeddings(Result):
     """The features of images: what the head of the model sees.
 
     Attributes:
-        values: one row of D numbers for each image, as often as it was named; NaN of one that could not be
-            read.
+        values: one row of D numbers for each image, in the order given (repeated images have several rows);
+            NaN for images that could not be read.
         paths: the path of each row's image; `image[3]` for an image that was given in memory.
         failed: images that could not be read, and why.
-        damaged: images of which a part is missing, and what that is.
-        count: how many images there are.
-        out: the folder that has their features; then `values` and `paths` are empty.
+        damaged: images that are incomplete, and what is missing.
+        count: the number of images.
+        out: the folder to which the features were written; `values` and `paths` are then empty.
     """
 
     values: NDArray[np.float32]
@@ -126,12 +126,12 @@ def embed(model: ModelLike, images: object, **options: Unpack[EmbedOptions]) -> 
     Args:
         model: vitreous:best (the best pre-trained encoder at hand), a run, a checkpoint in any format,
             hf:org/name, a model name (fresh weights), or a model.
-        images: one or many of: a path of a file, a folder or a glob; a PIL image; an array or a tensor. With
-            a folder as `out` any DATA: folders, manifests, tar shards, Parquet files, URLs.
+        images: one or more paths (files, folders or globs), PIL images, arrays or tensors. If `out` is a
+            folder, also any DATA: folders, manifests, tar shards, Parquet files, URLs.
         options: of `EmbedOptions`.
 
     Raises:
-        InputError: no such model or image, or no image can be read.
+        InputError: the model or an image does not exist, or no image can be read.
     """
     asked: dict[str, Any] = {**options}
     out, progress = asked.pop("out"), asked.pop("progress")
@@ -190,14 +190,15 @@ def probe(model: ModelLike, data: object = None, **options: Unpack[ProbeOptions]
     Args:
         model: vitreous:best (the best pre-trained encoder at hand), a run, a checkpoint in any format,
             hf:org/name, a model name (fresh weights), or a model.
-        data: a dataset in any form that `train` takes; by default that of the run, or else the digits.
+        data: a dataset in any form that `train` takes; by default that of the run, or the digits for other
+            models.
         options: of `ProbeOptions`.
 
     Returns:
-        The probes, and in `baselines` those of raw pixels and of the same encoder with fresh weights.
+        The probes; `baselines` has those of raw pixels and of the same encoder with fresh weights.
 
     Raises:
-        InputError: no such model or data, no held-out part, or too few images of a class.
+        InputError: the model or the data does not exist, nothing is held out, or a class has too few images.
     """
     model, shots = chosen_encoder(model), tuple(options["shots"] or SHOTS)
     check_draws(shots, options["draws"], options["seed"])

@@ -59,19 +59,19 @@ ASKED = 64  # images whose answers decide which are shown first
 
 @dataclass(frozen=True)
 class Attributions(Result):
-    """Which patches of images a class is attributed to, by several methods.
+    """The patches to which several methods attribute a class.
 
     Attributes:
-        paths: of the images, each as often as it was named; `image[3]` for one that was given in memory.
-        classes: the class that is explained, for each image; None of one that could not be read, of which
-            all numbers are NaN.
-        maps: the map (images, rows, columns) of each method; not negative.
+        paths: the path of each image, in the order given; `image[3]` for an image that was given in memory.
+        classes: the class that is explained for each image; None for images that could not be read, for
+            which all numbers are NaN.
+        maps: the non-negative map (images, rows, columns) of each method.
         correlation: for each method and image, the rank correlation with the map of a model with randomized
-            weights: a map near 1 shows the image, not what the model has learned.
-        total, difference: what integrated gradients add up to, and should: the difference of the logit at the
-            image and at an image of the mean color.
+            weights. A value near 1 means that the map shows the image, not what the model has learned.
+        total, difference: the sum of the integrated gradients, and what it should be: the difference between
+            the logits of the image and of an image of the mean color.
         failed: images that could not be read, and why.
-        damaged: images of which a part is missing, and what that is.
+        damaged: images that are incomplete, and what is missing.
     """
 
     paths: tuple[str, ...]
@@ -114,7 +114,7 @@ class ShownExamples(NamedTuple):
 
 @with_options(InspectOptions)
 def inspect(model: ModelLike, images: object = None, **options: Unpack[InspectOptions]) -> Inspection:
-    """Write the figures of a model: one page to explore, figures as PNG and SVG, numbers as arrays.
+    """Draw the figures for a model: an interactive page, figures as PNG and SVG, and the numbers as arrays.
 
     Example:
         >>> found = vt.inspect("runs/photos", "photo.jpg", out="looked", progress=False)
@@ -123,14 +123,14 @@ def inspect(model: ModelLike, images: object = None, **options: Unpack[InspectOp
 
     Args:
         model: a run, a checkpoint in any format, a model name, or a model: of vitreous, timm, transformers,
-            torchvision, or a Vision Transformer of your own. A module is not changed.
-        images: one or many paths, PIL images, arrays or tensors, or what else the task takes; by default
-            held-out images of the run, and handwritten digits for any other model.
+            torchvision, or your own Vision Transformer. A module is not changed.
+        images: one or more paths, PIL images, arrays or tensors, or other inputs that the task takes; by
+            default held-out images of the run, or handwritten digits for any other model.
         options: of `InspectOptions`.
 
     Raises:
-        InputError: no such model, image or class; an option that does not apply to the model; or a
-            folder that is not empty or cannot be written.
+        InputError: the model, an image or the class does not exist; an option does not apply to the model; or
+            the folder is not empty or cannot be written.
     """
     require_packages("matplotlib", extra="train", what="inspect")
     model, here, compare = path_of_run(model), pick_device(options["device"]), options["compare"]
@@ -181,8 +181,8 @@ def inspect(model: ModelLike, images: object = None, **options: Unpack[InspectOp
 
 @with_options(AttributeOptions)
 def attribute(model: ModelLike, images: object, **options: Unpack[AttributeOptions]) -> Attributions:
-    """Attribute a class to patches by rollout, relevance, attention gradient, integrated gradients, with
-    a sanity check by randomized weights.
+    """Attribute a class to patches by rollout, relevance, attention gradient and integrated gradients, with
+    a sanity check on randomized weights.
 
     Example:
         >>> found = vt.attribute("runs/photos", "photo.jpg", progress=False)
@@ -193,11 +193,12 @@ def attribute(model: ModelLike, images: object, **options: Unpack[AttributeOptio
 
     Args:
         model: a run, a checkpoint in any format, a model name, or a Vision Transformer of any library.
-        images: one or many paths, PIL images, arrays or tensors.
+        images: one or more paths, PIL images, arrays or tensors.
         options: of `AttributeOptions`.
 
     Raises:
-        InputError: no such model, image or class, or a model without attention or without classes.
+        InputError: the model, an image or the class does not exist, or the model has no attention or no
+            classes.
     """
     if options["steps"] < 1:
         raise InputError("steps count from 1: integrated gradients need at least one")

@@ -1,4 +1,4 @@
-"""A model that is asked about images, before it is opened."""
+"""A model to be applied to images, before it is opened."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ else:  # they import PyTorch, without which an exported file answers
 
 @dataclass
 class ModelUse:
-    """A model that is asked about images, and how: it can be pickled, and is opened where it is used.
+    """A model to be applied to images, and its options. It can be pickled, and is opened where it is used.
 
     Attributes:
         fields: of the model's configuration, to be changed.

@@ -1,4 +1,4 @@
-"""`vitreous.describe`, `draw`, `convert` and `push_to_hub`: a model as it is, and elsewhere."""
+"""`vitreous.describe`, `draw`, `convert` and `push_to_hub`: look at a model, convert it, and upload it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from vitreous.whole_files import write_text
 
 @with_options(DescribeOptions)
 def describe(model: ModelLike, **options: Unpack[DescribeOptions]) -> Description:
-    """Describe each stage of a forward pass: shape, parameters, operations, equation; and the memory.
+    """Describe each stage of a forward pass (shape, parameters, operations, equation) and the memory.
 
     Example:
         >>> found = vt.describe("ViT-B/16")
@@ -48,7 +48,7 @@ def describe(model: ModelLike, **options: Unpack[DescribeOptions]) -> Descriptio
         options: of `DescribeOptions`.
 
     Raises:
-        InputError: no such model, or values that do not fit together.
+        InputError: the model does not exist, or values contradict each other.
     """
     check_batch_size(options["batch_size"])
     shapes = shapes_of(model, changed_fields(options))
@@ -80,13 +80,13 @@ def shapes_of(model: ModelLike, fields: dict[str, Any]) -> Any:
 
 @dataclass(frozen=True)
 class Drawing(Result):
-    """An architecture as SVG, which a notebook shows. `path` is the file, where one was written."""
+    """An architecture as SVG, which a notebook displays. `path` is the file, if one was written."""
 
     svg: str
     path: Path | None = None
 
     def _repr_html_(self) -> str:
-        """Return an image of its own, whose style and text are not mixed with those of the notebook."""
+        """Return a separate image, whose style and text do not mix with those of the notebook."""
         found = re.search("<title>(.*?)</title>", self.svg)
         data = base64.b64encode(self.svg.encode()).decode("ascii")
         return f'<img alt="{found[1] if found else ""}" src="data:image/svg+xml;base64,{data}">'
@@ -103,12 +103,13 @@ def draw(model: ModelLike, part: str = "model", **options: Unpack[DrawOptions]) 
 
     Args:
         model: a name such as ViT-B/16, a configuration, a model, a run, or a checkpoint in any format.
-        part: model, the whole (of a ViT the paper's Figure 1); and of a ViT matrices, from the image through
-            the first block; block; or head, one attention head.
+        part: model (for a ViT, the paper's Figure 1); for a ViT also matrices (from the image through the
+            first block), block, or head (one attention head).
         options: of `DrawOptions`.
 
     Raises:
-        InputError: no such model, part or theme, values that do not fit together, or `out` exists.
+        InputError: the model, the part or the theme does not exist, values contradict each other, or `out`
+            exists.
     """
     with speaking(options["language"]):
         svg = drawing.draw(shapes_of(model, changed_fields(options)), part, options["theme"])
@@ -124,7 +125,7 @@ def draw(model: ModelLike, part: str = "model", **options: Unpack[DrawOptions]) 
 
 @dataclass(frozen=True)
 class Converted(Result):
-    """What was written, what was left out of it, and how far its outputs are from the model's."""
+    """What was written, what was left out, and the largest difference between its outputs and the model's."""
 
     path: Path | str  # an address, of the hub
     format: str
@@ -149,7 +150,8 @@ def convert(
         options: of `ConvertOptions`.
 
     Raises:
-        InputError: no such source, a destination that is taken, or a part that the format cannot hold.
+        InputError: the source does not exist, the destination already exists, or the format cannot represent
+            a part of the model.
     """
     fields, drop, license = changed_fields(options), options["drop"], options["license"]
     fields |= {} if options["like"] is None else {"like": options["like"]}
@@ -188,20 +190,20 @@ def push_to_hub(
         >>> address = vt.push_to_hub(model, "me/photos-timm", format="timm", private=True)
 
     Args:
-        model: a run, whose own card is taken; a checkpoint in any format, or a model.
-        name: of the repository, owner/name, which is made where it does not exist.
-        format: one that is a folder: vitreous, timm or huggingface.
-        drop: parts that the format cannot hold and that are left out; see `save`.
-        license: for the card: apache-2.0, cc-by-nc-4.0 ...; by default that of the model's origin.
-        private: whether a new repository is seen by its owner alone.
-        revision: a branch of the repository; by default its main one.
-        token: of the hub; by default that of `hf auth login`, or $HF_TOKEN.
+        model: a run, whose model card is uploaded; a checkpoint in any format; or a model.
+        name: the repository, owner/name; it is created if it does not exist.
+        format: a format that is a folder: vitreous, timm or huggingface.
+        drop: parts to leave out because the format cannot represent them; see `save`.
+        license: the license for the card, such as apache-2.0; by default that of the model's origin.
+        private: whether a new repository is private.
+        revision: a branch of the repository; by default the main branch.
+        token: an access token of the hub; by default that of `hf auth login`, or $HF_TOKEN.
 
     Returns:
-        The address of what was uploaded.
+        The address of the upload.
 
     Raises:
-        InputError: as `save`; or the hub cannot be reached, or allows no upload.
+        InputError: as for `save`; or the hub cannot be reached, or does not allow the upload.
     """
     path = path_of_run(model)
     card = Path(path) / "README.md" if isinstance(path, str | Path) else None

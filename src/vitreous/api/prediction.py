@@ -1,4 +1,4 @@
-"""`vitreous.predict`: what a trained model answers to images."""
+"""`vitreous.predict`: the predictions of a trained model for images."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ FEW = 8  # images, whose progress is not shown
 
 @with_options(PredictOptions)
 def predict(model: ModelLike, images: object, **options: Unpack[PredictOptions]) -> Predictions:
-    """Ask a model about images: their classes, numbers, or what else the task of the model gives. For many
-    calls make one `Predictor`.
+    """Predict the classes or numbers of images, or whatever else the model's task predicts. For many calls,
+    create one `Predictor`.
 
     Example:
         >>> answers = vt.predict("runs/photos", ["photo.jpg", "photos/pears/0.jpg"], progress=False)
@@ -41,16 +41,16 @@ def predict(model: ModelLike, images: object, **options: Unpack[PredictOptions])
 
     Args:
         model: a run, any checkpoint with a head, or a model.
-        images: one or many paths, folders, globs, PIL images, arrays or tensors. With a folder as `out` any
-            DATA: folders, manifests, tar shards, Parquet files, URLs.
+        images: one or more paths, folders, globs, PIL images, arrays or tensors. If `out` is a folder, also
+            any DATA: folders, manifests, tar shards, Parquet files, URLs.
         options: of `PredictOptions`.
 
     Returns:
-        An answer for each image, in the order in which they were named, as often as they were; but for those
-        that are in `out`. An image that cannot be read, or that is damaged, says so in its place.
+        One prediction per image, in the order given, unless they are written to `out`. If an image cannot be
+        read or is damaged, its entry says so.
 
     Raises:
-        InputError: no such model, no image at all, or an option that the task does not have.
+        InputError: the model does not exist, there are no images, or the task does not have an option.
     """
     asked: dict[str, Any] = {**options, "tta": options["tta"] or None}
     out, progress = asked.pop("out"), asked.pop("progress")

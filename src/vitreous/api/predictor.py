@@ -49,8 +49,8 @@ NO_ANSWER = ("path", *WRONG)  # the columns that an image has without an answer
 class Predictor:
     """A model as a function from images to columns.
 
-    It can be pickled: what travels is its arguments, and each process opens the model with its first batch.
-    So it serves as what Spark calls a UDF, and as a class for Ray Data's `map_batches`.
+    It can be pickled: only its arguments are sent, and each process opens the model with its first batch.
+    It therefore works as a Spark UDF and as a class for Ray Data's `map_batches`.
 
     Example:
         >>> predictor = vt.Predictor("runs/photos")
@@ -59,22 +59,22 @@ class Predictor:
         ['damaged', 'error', 'label', 'path', 'probabilities', 'probability']
 
     Args:
-        model: a run, a checkpoint in any format, hf:org/name, an exported program; or a model in memory,
-            which travels as a whole.
-        output: "labels": the columns label, probability and probabilities (of every class, in the order of
-            `labels`) of a classifier, or what another task answers; "features": what the head sees.
+        model: a run, a checkpoint in any format, hf:org/name or an exported program; or a model in memory,
+            which is pickled as a whole.
+        output: "labels": for a classifier, the columns label, probability and probabilities (of every class,
+            in the order of `labels`), or the predictions of another task; "features": the input of the head.
         batch_size: number of images in a batch; by default 16 on a CPU, 64 on a GPU.
         image_size: input size of the model in pixels: 384, or (height, width); by default its own.
         workers: number of threads that decode images; by default one per core.
         device: auto, cpu, cuda, cuda:N or mps; auto is a GPU if there is one.
         precision: fp32; bf16; auto: bf16 if it is faster and gives the same answers.
         settings, config: fields of the model's configuration, {"model.heads": 12}; and a TOML file of them.
-        options: of "labels": `top`, `threshold` and `tta`; with `top` or `threshold` the columns are those of
-            `vitreous predict --out answers.parquet`.
+        options: for "labels": `top`, `threshold` and `tta`; with `top` or `threshold`, the columns are those
+            of `vitreous predict --out answers.parquet`.
 
     Attributes:
-        calibration: opens images on which precision "auto" compares bf16 with fp32; without any it is bf16
-            only where they were compared before, and stored beside the weights.
+        calibration: opens the images on which precision "auto" compares bf16 with fp32. Without images, it is
+            bf16 only if an earlier comparison is stored next to the weights.
     """
 
     calibration: Callable[[], ImageDataset] | None = None
@@ -194,11 +194,11 @@ class Predictor:
             yield filled(rows, found or {})
 
     def __call__(self, batch: Mapping[str, Any]) -> AnswerColumns:
-        """Return a row for each image: its path, its answer, and what is wrong with it: `damaged` says what
-        is missing of it, `error` why it cannot be read; both are None of an image that is whole.
+        """Return a row for each image: its path, its prediction, and what is wrong with it. `damaged` says
+        what is missing, and `error` why it cannot be read; both are None for an intact image.
 
         Args:
-            batch: a column "path", or "bytes" (of files), or both.
+            batch: columns "path" or "bytes" (the content of files), or both.
         """
         if not hasattr(batch, "keys"):
             raise InputError(

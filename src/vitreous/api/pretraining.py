@@ -17,7 +17,7 @@ from vitreous.training.settings import differences
 
 @with_options(PretrainOptions)
 def pretrain(data: object = None, **options: Unpack[PretrainOptions]) -> Run:
-    """Pre-train an encoder on images alone; labels, where there are any, are not used.
+    """Pre-train an encoder on images without labels; any labels are ignored.
 
     Example:
         >>> run = vt.pretrain("photos/", epochs=1, out="runs/encoder", progress=False)
@@ -25,8 +25,8 @@ def pretrain(data: object = None, **options: Unpack[PretrainOptions]) -> Run:
         (24, 128)
 
     Args:
-        data: see `train`; labels may be missing: a list or an array of images, a manifest without the column
-            label.
+        data: see `train`; labels may be missing, as in a list or array of images, or a manifest without the
+            column label.
         options: of `PretrainOptions`.
 
     Raises:
@@ -67,11 +67,11 @@ def compare_recipes(name: str, other: str) -> list[dict[str, object]]:
 
     Args:
         name: of the recipe.
-        other: the name of another one; or "source": the code that it is from, with the place there and the
-            reason.
+        other: the name of another recipe; or "source", for the code that the recipe comes from, with the
+            place in that code and the reason for each difference.
 
     Raises:
-        InputError: there is no such recipe; it follows none.
+        InputError: the recipe does not exist, or it has no source.
     """
     shown = find_recipe(name)
     if other == "source":

@@ -73,8 +73,8 @@ class Run(Result):
 
     Attributes:
         path: the directory.
-        result: what the training of this session gave; None for an existing run, and in every process of a
-            distributed training but the first.
+        result: the result of training in this session; None for an existing run, and in all processes of
+            distributed training except the first.
 
     Raises:
         InputError: the path is not a run directory.
@@ -95,7 +95,7 @@ class Run(Result):
 
     @cached_property
     def model(self) -> Any:
-        """The trained model, in evaluation mode. Raises InputError where training has not finished."""
+        """The trained model, in evaluation mode. Raises InputError: training has not finished."""
         from vitreous.checkpoints.loading import load
 
         return load(self.path)
@@ -107,12 +107,12 @@ class Run(Result):
 
     @property
     def evaluation(self) -> Evaluation | None:
-        """The evaluation of the held-out part after this session; None where the run was opened."""
+        """The evaluation on the held-out part after this session; None if the run was only opened."""
         return self.result.evaluation if self.result else None
 
     @property
     def report(self) -> Path | None:
-        """The HTML report; None where there is none yet."""
+        """The HTML report; None if there is none yet."""
         path = self.path / "report.html"
         return path if path.is_file() else None
 
@@ -132,20 +132,21 @@ class Run(Result):
         language: str | None = None,
         **evaluation: object,
     ) -> Run:
-        """Continue from the newest checkpoint; extend the run if it is to have more epochs, steps or minutes.
+        """Resume from the latest checkpoint; extend the run if more epochs, steps or minutes are specified.
 
         Args:
-            epochs, steps, minutes: the total number; None: as it was planned.
-            shard: whether the weights are sharded from now on; None: as it was.
-            data: where its data are now, if they were moved.
+            epochs, steps, minutes: the total number; None: as planned.
+            shard: whether the weights are sharded from now on; None: as before.
+            data: the new location of the data, if it was moved.
             callbacks: see `train`.
-            command, task: what the run is expected to be of; None: as it is.
+            command, task: the command and task that the run is expected to belong to; None: any.
             language: of the report; see `train`.
-            evaluation: options of the evaluation, where its task has some.
+            evaluation: options of the evaluation, if the task has any.
 
         Raises:
-            InputError: the run has already trained as long, is of another task, or its data are gone.
-            Interrupted: Ctrl-C or SIGTERM came, and the state is saved.
+            InputError: the run has already trained that long, belongs to another task, or its data is
+                missing.
+            Interrupted: after Ctrl-C or SIGTERM, once a checkpoint has been saved.
         """
         check_shard(shard)
         check_length(minutes=minutes, steps=steps, epochs=epochs)
@@ -227,7 +228,7 @@ def train_in_processes(
     with speaking(language), own_warnings(), process_group(pick_device(device), waiting) as (world, here):
         if here.type == "cpu":
             keep_freed_memory()  # candidates are compared and features computed before the first step
-        with resources(lambda: "nothing was begun"):
+        with resources(lambda: "nothing was started"):
             place = Place(here, world)
             plan = start(place)
 
@@ -258,8 +259,8 @@ def train_in_processes(
             if world.first:
                 stopped.add_note(
                     said(
-                        "stopped at step {step}, and the state is saved: resume with vitreous {command} "
-                        "--resume {path}; until then, the run can already be used",
+                        "stopped at step {step}, and a checkpoint is saved: resume with vitreous {command} "
+                        "--resume {path}; in the meantime, the run can already be used",
                         step=stopped.step,
                         command=command,
                         path=path,
@@ -271,8 +272,8 @@ def train_in_processes(
             if world.first and missing and is_finished(run.path):
                 stopped.add_note(
                     said(
-                        "{run} is trained and has its model, but its evaluation was interrupted; missing: "
-                        "{missing}; make them with vitreous {command} --resume {path}",
+                        "{run} is trained and its model is saved, but the evaluation was interrupted; "
+                        "missing: {missing}; create them with vitreous {command} --resume {path}",
                         run=run.path,
                         missing=", ".join(missing),
                         command=run.config.command,
@@ -284,7 +285,7 @@ def train_in_processes(
 
 
 def check_shard(shard: bool | None) -> None:
-    """Raise InputError where there are no processes to shard the weights over."""
+    """Raise InputError if there are no processes to shard the weights over."""
     if shard and "TORCHELASTIC_RUN_ID" not in os.environ:
         raise InputError(
             f"{Param('shard')} spreads the weights over processes, and there is only one: start several with "
@@ -293,21 +294,22 @@ def check_shard(shard: bool | None) -> None:
 
 
 def check_length(**lengths: int | float | None) -> None:
-    """Raise InputError for two lengths of a training, or a time of nothing. lengths: by their options."""
+    """Raise InputError for two lengths of one training run, or a length of zero. lengths: by their
+    options."""
     given = [Param(name) for name, value in lengths.items() if value is not None]
     if len(given) > 1:
-        raise InputError(f"{given[0]} and {given[1]} both set the length: give one of them")
+        raise InputError(f"{given[0]} and {given[1]} both set the length: pass one of them")
     minutes = lengths.get("minutes")
     if minutes is not None and not minutes > 0:
-        raise InputError(f"{Param('minutes')} {minutes:g} leaves no time to train: give a number above 0")
+        raise InputError(f"{Param('minutes')} {minutes:g} leaves no time to train: pass a number above 0")
 
 
 @contextmanager
 def resources(advice: Callable[[], str]) -> Iterator[None]:
-    """Raise InputError where the disk is full, a file may not be used or there is not enough memory.
+    """Raise InputError if the disk is full, a file is not accessible or there is not enough memory.
 
     Args:
-        advice: returns the end of the sentence: what is left, and how to go on.
+        advice: returns the end of the sentence: what is left, and how to continue.
     """
     try:
         yield
@@ -321,6 +323,6 @@ def resources(advice: Callable[[], str]) -> Iterator[None]:
             ) from error
         if not isinstance(error, OSError) or error.errno not in (*FULL, *REFUSED):
             raise
-        todo = "make room" if error.errno in FULL else "make it writable"
+        todo = "free up space" if error.errno in FULL else "make it writable"
         what = error.filename or "a file"
         raise InputError(f"cannot use {what} ({error.strerror}): {todo}; {advice()}") from error

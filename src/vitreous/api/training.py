@@ -32,10 +32,11 @@ TRY = "try:"  # before a checkpoint that --init names, which is compared with th
 
 @with_options(TrainOptions)
 def train(data: object = None, **options: Unpack[TrainOptions]) -> Run:
-    """Train or fine-tune a model on images; evaluate it on the held-out part, write the report and the card.
+    """Train or fine-tune a model on images, evaluate it on the held-out part, and write a report and a model
+    card.
 
-    None, of `deterministic`, `strict` and `split_by_time`, is as `config` has it; False undoes what that
-    switches on. A `dry_run` returns a `Forecast`.
+    For `deterministic`, `strict` and `split_by_time`, None means the value in `config`, and False turns the
+    option off. With `dry_run`, this returns a `Forecast`.
 
     Example:
         >>> run = vt.train("photos/", init="none", epochs=2, out="runs/new", progress=False)
@@ -46,13 +47,14 @@ def train(data: object = None, **options: Unpack[TrainOptions]) -> Run:
 
     Args:
         data: a folder with a sub-folder for each class, a manifest, shards, "cifar10:PATH", "hf:NAME"; or in
-            memory: a torch Dataset, a Hugging Face dataset, (images, labels), a list of (image, label). By
-            default the task's own small data: the digits.
+            memory: a torch Dataset, a Hugging Face dataset, (images, labels), or a list of (image, label). By
+            default the small dataset of the task, such as the digits.
         options: of `TrainOptions`.
 
     Raises:
-        InputError: data, settings or options that do not fit together.
-        Interrupted: Ctrl-C or SIGTERM came, and the state is saved: `Run(path).resume()` continues.
+        InputError: data, settings or options that contradict each other.
+        Interrupted: after Ctrl-C or SIGTERM, once a checkpoint has been saved: `Run(path).resume()`
+            continues.
     """
     check_length(minutes=options.get("minutes"), epochs=options.get("epochs"))
     settings = settings_of(options)
@@ -93,7 +95,7 @@ class TrainRequest:
             if not isinstance(path, str | Path):
                 kind = type(init).__name__
                 raise InputError(
-                    f"init is a path, or a Run, not a {kind}: vitreous.save it, and give that path"
+                    f"init is a path, or a Run, not a {kind}: vitreous.save it, and pass that path"
                 )
             init = str(path)
         if init == "none":
@@ -125,8 +127,8 @@ class TrainRequest:
 
 
 def settings_of(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a run: those of the file, `settings` over them, then the options that are short
-    for one."""
+    """Return the settings of a run: those of the file, overridden by `settings` and by the options that set
+    one."""
     check_shard(options.get("shard"))
     tree = settings_tree(options.get("settings"), options.get("config"))
     for name, option in SETTINGS.items():

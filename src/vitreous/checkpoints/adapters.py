@@ -34,7 +34,7 @@ UNKNOWN_FIELDS = (
 )
 # How its matrices began; other ways change the weights of the model, too.
 KNOWN_BEGINNINGS = (None, True, False, "gaussian", "eva", "orthogonal")
-WITH_PEFT = "load it with peft, and write what merge_and_unload gives with save_pretrained"
+WITH_PEFT = "load it with peft, and save the result of merge_and_unload with save_pretrained"
 WRAPPERS = re.compile(r"\.(base_layer|modules_to_save)(\.default)?(?=\.)")
 
 

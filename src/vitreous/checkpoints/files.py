@@ -137,7 +137,7 @@ def weights_of_folder(folder: Path) -> Path:
     if kind := what_is_this(files=names):
         raise InputError(f"{folder} holds {kind}")
     what = f"several files of weights ({', '.join(path.name for path in found)})" if found else "no weights"
-    raise InputError(f"{folder} contains {what}: give the path of one file")
+    raise InputError(f"{folder} contains {what}: pass the path of one file")
 
 
 def read_weights(path: Path) -> File:
@@ -161,7 +161,7 @@ def read_weights(path: Path) -> File:
     if start[:2] == b"PK" or start[:1] == b"\x80":
         return read_torch(path)
     if start[4:8] == b"TFL3":
-        raise InputError(f"{path} is a TensorFlow Lite program: give the model that it was converted from")
+        raise InputError(f"{path} is a TensorFlow Lite program: pass the model that it was converted from")
     if path.suffix == ".bin" and path.with_suffix(".xml").is_file():
         raise InputError(f"{path} holds the weights of {OPENVINO}")
     if kind := what_is_this(files=[path.name], start=start):
@@ -169,7 +169,7 @@ def read_weights(path: Path) -> File:
     if re.match(rb"[\x81-\x8f][\xa1-\xbf]", start):  # a mapping whose first key is a short text
         raise InputError(f"{path} is a msgpack file, as Flax writes them: {IN_PYTORCH}")
     if tarfile.is_tarfile(path):
-        raise InputError(f"{path} is a tar archive: unpack it, and give the file of weights in it")
+        raise InputError(f"{path} is a tar archive: unpack it, and pass the file of weights in it")
     raise InputError(f"{path} is not a known kind of checkpoint: not a .safetensors, .npz or PyTorch file")
 
 

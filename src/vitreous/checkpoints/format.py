@@ -190,7 +190,7 @@ def configured(kind: type[AConfig], source: Source, fields: Mapping[str, object]
     for name in ("heads", "mlp", "pooling"):
         given, stated = kind_of(source.answers.get(name)), kind_of(fields.get(name))
         if source.facts.whole and None not in (given, stated) and given != stated:
-            message = "%s=%s is taken as you say, not %s=%s, as %s says"
+            message = "%s=%s is used as specified, instead of %s=%s from %s"
             log.warning(message, name, given, name, stated, source.where)
     width = fields.get("width")
     if "heads" not in fields and "heads" in kind.model_fields and isinstance(width, int):
@@ -315,7 +315,7 @@ def asked_heads(source: Source, width: int) -> int:
         return given_number(source, "heads", 0)
     size = source.facts.size
     if size and size.width == width:
-        log.info("%s: %d heads, as %s says", source.where, size.heads, size.place)
+        log.info("%s: %d heads, according to %s", source.where, size.heads, size.place)
         return size.heads
     likely = USUAL_HEADS.get(width, max(width // 64, 1))
     raise InputError(

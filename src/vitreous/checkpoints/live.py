@@ -212,8 +212,9 @@ def check_outputs(module: nn.Module, model: nn.Module) -> None:
             fitting = [each for each in several if each.shape == other.shape]
             if not fitting:
                 raise InputError(
-                    f"{unknown} outputs ({name}) have shape {tuple(other.shape)}, those of the model "
-                    f"made from it {tuple(several[0].shape)}; if that is its head, give the encoder "
+                    f"{unknown} outputs ({name}) have shape {tuple(other.shape)}, but those of the model "
+                    f"made from it have shape {tuple(several[0].shape)}; if that is its head, pass the "
+                    "encoder "
                     "inside it, or replace the head with nn.Identity()"
                 )
             wanted = other.float().cpu()

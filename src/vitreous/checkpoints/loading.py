@@ -73,24 +73,26 @@ def load(
     Args:
         source: a file, a folder, a run directory, an `https:` address, `hf:org/name[@revision]`,
             `vitreous:small` (see `list_encoders`), a state dict, or a module of timm, transformers,
-            torchvision or vit-pytorch, whose outputs are then compared.
+            torchvision or vit-pytorch, whose outputs are compared with those of the loaded model.
         format: one of `vitreous.list_formats()`; None detects it from the content.
-        like: what describes a file that is only weights: `timm:NAME` of an architecture or a published tag,
+        like: a description for a file of bare weights: `timm:NAME` of an architecture or a published tag,
             `torchvision:vit_l_16.IMAGENET1K_SWAG_E2E_V1`, or a folder or `hf:org/name` with a config.json,
             whose weights are not read.
-        key: which weights to take of a file that holds several: the keys that lead to a state dict
-            ("state.model"), or the prefix of its names ("teacher.backbone"). By default the only ones, or
-            those that a format recognizes.
-        device, dtype: of the weights; by default in memory (or where the state dict is) and float32.
-        overrides: fields of the configuration that the file cannot tell (heads), or that are to change:
-            `image_size` and `patch_size` resample positions and patches, by the way of the source's own code
-            unless `interpolation` names another; `stored_image_size` is that of the images that a file of
-            weights alone was made for, where its table of positions is not of a square; `num_classes` gives a
-            new head of zeros, or none for None; `scale_after_softmax=False` reads frankzvit's notebook.
+        key: which weights to load from a file that contains several models: the keys that lead to a state
+            dict ("state.model"), or the prefix of its names ("teacher.backbone"). By default, the only ones,
+            or those that a format recognizes.
+        device, dtype: device and type of the weights; by default the CPU (or the state dict's device) and
+            float32.
+        overrides: fields of the configuration that the file does not store (heads), or that you want to
+            change. `image_size` and `patch_size` resample positions and patches, in the same way as the code
+            that the weights come from, unless `interpolation` names another method. `stored_image_size` is
+            the image size that a file of bare weights was made for, if its position table is not square.
+            `num_classes` adds a new head of zeros, or no head if it is None. `scale_after_softmax=False` is
+            for frankzvit's notebook.
 
     Raises:
-        InputError: nothing there, a damaged file, an unknown format, a question that must be answered,
-            weights that are missing or left over (all are listed), or a run that was stopped.
+        InputError: the path does not exist, the file is damaged, the format is unknown, a required field is
+            not specified, weights are missing or left over (all are listed), or a run was stopped.
     """
     check_place(device, dtype)
     file = open_checkpoint(source, like)
@@ -240,7 +242,7 @@ def described_like(file: File, like: str | Path) -> File:
         documents = documents_in(local_copy(parse_place(like), DESCRIBING))
     if not documents.keys() & {CONFIG, OPEN_CLIP_CONFIG}:
         raise InputError(
-            f"like={str(like)!r}: give timm:NAME, torchvision:NAME, hf:org/name, or a folder with a "
+            f"like={str(like)!r}: pass timm:NAME, torchvision:NAME, hf:org/name, or a folder with a "
             "config.json"
         )
     return replace(file, documents=documents)

@@ -85,7 +85,7 @@ def origin_facts(origin: Origin | None) -> dict[str, str]:
     return {
         "Weights from": f"`{origin.source}` ({origin.format}{named})",
         **theirs,
-        "License": origin.license or "not stated by the source, whose license holds",
+        "License": origin.license or "not stated by the source, whose license applies",
         **assumed,
     }
 
@@ -93,5 +93,5 @@ def origin_facts(origin: Origin | None) -> dict[str, str]:
 def check_license(license: str | None) -> None:
     if license is not None and not re.fullmatch(r"[\w.-]+", license):
         raise InputError(
-            f"license {license!r} is not a name: give one such as apache-2.0, mit or cc-by-nc-4.0"
+            f"license {license!r} is not a name: use one such as apache-2.0, mit or cc-by-nc-4.0"
         )

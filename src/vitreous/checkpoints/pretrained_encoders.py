@@ -112,8 +112,8 @@ class ShippedEncoder(NamedTuple):
 
 
 def list_encoders(pattern: str = "*") -> list[ShippedEncoder]:
-    """Return the encoders that come with vitreous or are in an installed package, which `load` and
-    `train(init=...)` take without a download. The first suits photographs best.
+    """Return the encoders that are included in vitreous or in an installed package. `load` and
+    `train(init=...)` accept them without a download. The first suits photographs best.
 
     Example:
         >>> [encoder.name for encoder in vt.list_encoders()]

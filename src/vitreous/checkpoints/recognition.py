@@ -275,7 +275,7 @@ def most_probable(file: File, found: Sequence[Found]) -> Found:
         taken = named[found.index(chosen)]
         rest = listing([name for name in named if name != taken])
         taken = taken if chosen.prefix else repr(taken)
-        log.warning("the weights under %s are taken, not those under %s", taken, rest)
+        log.warning("loading the weights under %s, not those under %s", taken, rest)
     return chosen
 
 
@@ -294,7 +294,8 @@ def unrecognized(file: File) -> str:
     numbers = {int(found[1]) for name in names if (found := LAYER.search(name))}
     if numbers and 0 not in numbers:
         return (
-            "its first layer has no weights: it was taken out, or replaced (nn.Identity, say); models whose "
+            "its first layer has no weights: it was removed or replaced (by nn.Identity, for example); "
+            "models whose "
             "layers differ are not supported"
         )
     keys = [key for key in file.parts if key]

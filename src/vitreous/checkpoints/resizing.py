@@ -119,14 +119,14 @@ def resize(
         torch.Size([1, 10])
 
     Args:
-        model: that is resized; it is not changed.
+        model: the model to resize; it is not changed.
         image_size: pixels, one number for a square or (H, W).
         patch_size: the projection is resized by the pseudo-inverse (FlexiViT, arXiv 2212.08013, section 3.4).
-        interpolation: how learned positions are resampled, by the name of the code that does it so; patches
-            as timm does with "timm", and as FlexiViT's own code with every other, which has no way for them.
+        interpolation: how learned positions are resampled, by the name of the code that does it this way.
+            Patches are resampled as in timm for "timm", and as in FlexiViT's own code otherwise.
 
     Raises:
-        InputError: sizes that do not fit together, or a part that has no resized form.
+        InputError: the sizes contradict each other, or a part cannot be resized.
     """
     wished = {"image_size": image_size, "patch_size": patch_size}
     sizes = {name: size for name, size in wished.items() if size is not None}

@@ -43,7 +43,8 @@ def save(
     license: str | None = None,
     overwrite: bool = False,
 ) -> float:
-    """Write `model` in a format, read it back, compare. A folder gets a model card (README.md), too.
+    """Write `model` in a format, read it back, and compare the outputs. A folder also gets a model card
+    (README.md).
 
         save(model, "out.npz", format="google")
         save(model, "folder", format="huggingface", drop=("representation_size",))
@@ -55,27 +56,28 @@ def save(
         True
 
     Args:
-        model: of images; or a `vitreous.MAE`, as timm (a .pth of facebookresearch/mae) or huggingface.
+        model: an image model; or a `vitreous.MAE`, as timm (a .pth of facebookresearch/mae) or huggingface.
         path: a folder for vitreous, timm, huggingface and aimv2 (for timm also a file, the state dict
             alone); a file for the others.
         format: one of `vitreous.list_formats()` that can be written.
-        drop: parts that the format cannot hold and that are left out: "representation_size" (with its head),
-            "head", or an approximation: "mlp", "norm_eps", "stem.standardization" become the format's own.
+        drop: parts to leave out because the format cannot represent them: "representation_size" (with its
+            head) or "head"; or parts to approximate by the format's own: "mlp", "norm_eps",
+            "stem.standardization".
         license: for the card: apache-2.0, cc-by-nc-4.0 ...; by default that of the model's origin.
-        overwrite: whether what is at `path` already may be replaced: a file, or the files of the same names
-            in a folder, but for a README.md.
+        overwrite: whether existing content at `path` may be replaced: a file, or the files of the same names
+            in a folder, except for README.md.
 
     Returns:
-        The largest absolute difference between the outputs of `model` (without what was dropped) and those of
-        what was read back, for two random images.
+        The largest absolute difference between the outputs of `model` (without the dropped parts) and of the
+        model that was read back, for two random images.
 
     Raises:
-        InputError: the format cannot hold a part (it is named), there is not one label for each output, the
-            path is taken, has a wrong ending or cannot be written, or the difference is too large; then
-            nothing is written.
+        InputError: the format cannot represent a part (the message names it), the number of labels differs
+            from the number of outputs, the path already exists, has a wrong extension or cannot be written,
+            or the difference is too large. Nothing is written then.
     """
     if not isinstance(model, nn.Module):
-        raise InputError(f"cannot save {model!r:.60}: give a model that vitreous.load returns")
+        raise InputError(f"cannot save {model!r:.60}: pass a model that vitreous.load returns")
     if any(each.is_meta for each in model.parameters()):
         raise InputError("a model on the meta device has no weights to save: load it with vitreous.load")
     if not isinstance(model, Model) and (own := getattr(model, "save", None)):
@@ -124,7 +126,7 @@ def replacing(path: Path, *, new: bool = False) -> Iterator[Path]:
     files one by one. Raises InputError: nothing can be written there, or with `new` something is there;
     nothing is left then."""
     path = Path(os.path.realpath(path))
-    with writing_to(path, "make room, or choose another path"), unfinished(path, path.suffix) as beside:
+    with writing_to(path, "free up space, or choose another path"), unfinished(path, path.suffix) as beside:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield beside
         if new:
@@ -134,7 +136,7 @@ def replacing(path: Path, *, new: bool = False) -> Iterator[Path]:
             os.replace(beside, path)
             return
         if not path.is_dir():
-            raise InputError(f"{path} is a file; the format is a folder: give another path")
+            raise InputError(f"{path} is a file; the format is a folder: pass another path")
         for file in beside.iterdir():
             if file.name != "README.md" or not (path / file.name).exists():  # which may be the user's own
                 os.replace(file, path / file.name)
@@ -260,6 +262,6 @@ def upload(
             status = getattr(getattr(error, "response", None), "status_code", None)
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             if status in (401, 403):
-                reason = "not allowed: log in with hf auth login, or pass a token that may write there"
+                reason = "not allowed: log in with hf auth login, or pass a token with write access"
             raise InputError(f"cannot upload {name} to the hub: {reason}") from None
     return str(done.commit_url), difference

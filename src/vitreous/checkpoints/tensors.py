@@ -57,14 +57,16 @@ Tensors = dict[str, Entry]
 
 def read_safetensors(path: Path) -> Tensors:
     """Return the tensors of a .safetensors file: eight bytes for the header's length, the header (JSON), the
-    data. Raises InputError: the file is cut, its header is damaged, or a tensor does not lie inside the
+    data. Raises InputError: the file is truncated, its header is damaged, or a tensor is not inside the
     file."""
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
             if not 2 <= length <= min(size - 8, LARGEST_HEADER):
-                raise InputError(f"{path} is not a safetensors file, or it is cut: header of {length} bytes")
+                raise InputError(
+                    f"{path} is not a safetensors file, or it is truncated: header of {length} bytes"
+                )
             header = json.loads(file.read(length))
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
@@ -75,7 +77,7 @@ def read_safetensors(path: Path) -> Tensors:
     metadata = header.pop("__metadata__", None)
     if isinstance(metadata, dict) and metadata.get("format") == "mlx":
         raise InputError(
-            f"{path} is an MLX file, whose convolutions have their axes in another order: give the model "
+            f"{path} is an MLX file, whose convolutions have their axes in another order: pass the model "
             "that it was converted from"
         )
     checksums = stored_checksums(metadata if isinstance(metadata, dict) else {})
@@ -117,8 +119,8 @@ def header_entry(path: Path, name: str, fields: Any, start: int, size: int, chec
         fits = False
     if fits and start + end > size:
         raise InputError(
-            f"{path}: {name!r} is damaged: the file ends {start + end - size} bytes before it does; its "
-            "download may be incomplete"
+            f"{path}: {name!r} is damaged: the file ends {start + end - size} bytes too early; its download "
+            "may be incomplete"
         )
     if not fits:
         raise InputError(f"{path}: {name!r} is damaged: its type, shape or position in the file is wrong")
@@ -156,7 +158,7 @@ def read_stream(file: BufferedIOBase, dtype: torch.dtype, shape: tuple[int, ...]
     while done < len(target):
         count = file.readinto(target[done:])
         if not count:
-            raise InputError(f"{where} is cut: {len(target) - done} bytes are missing")
+            raise InputError(f"{where} is truncated: {len(target) - done} bytes are missing")
         done += count
     return tensor
 
@@ -271,7 +273,7 @@ def mapped(path: Path, offset: int, dtype: torch.dtype, shape: tuple[int, ...]) 
     length = offset - first + count * dtype.itemsize
     with path.open("rb") as file:
         if first + length > path.stat().st_size:
-            raise InputError(f"{path} is cut: {first + length - path.stat().st_size} bytes are missing")
+            raise InputError(f"{path} is truncated: {first + length - path.stat().st_size} bytes are missing")
         pages = mmap.mmap(file.fileno(), length, access=mmap.ACCESS_COPY, offset=first)
     return torch.frombuffer(pages, dtype=dtype, count=count, offset=offset - first).view(shape)
 

@@ -90,7 +90,7 @@ def open_archive(path: Path) -> tuple[object, TensorReader]:
             if not loaded:
                 raise InputError(
                     f"{path} is a TorchScript archive that holds no tensors by name: a frozen program "
-                    "(torch.jit.freeze) has its weights as constants in its code; give the model that it was "
+                    "(torch.jit.freeze) has its weights as constants in its code; pass the model that it was "
                     "made from"
                 )
         sizes: dict[str, int] = {}
@@ -138,7 +138,7 @@ def open_legacy(path: Path) -> tuple[object, TensorReader]:
             dtype, length = storages[key]
             stated = int.from_bytes(file.read(8), "little")
             if stated != length or file.tell() + length * dtype.itemsize > size:
-                raise InputError(f"{path} is a damaged PyTorch file: a tensor is cut")
+                raise InputError(f"{path} is a damaged PyTorch file: a tensor is truncated")
             places[key] = file.tell()
             file.seek(length * dtype.itemsize, os.SEEK_CUR)
 
@@ -284,11 +284,11 @@ def copied(name: str, tensor: object) -> Tensor:
         return torch.from_numpy(tensor.copy())
     if hasattr(tensor, "full_tensor"):
         raise InputError(
-            f"{name} of the state dict is a DTensor, sharded over the processes: give full_tensor()"
+            f"{name} of the state dict is a DTensor, sharded over the processes: pass full_tensor()"
         )
     if not isinstance(tensor, Tensor):
         kind = f"{type(tensor).__module__}.{type(tensor).__name__}"
-        raise InputError(f"{name} of the state dict is a {kind}: give a PyTorch tensor (torch.from_numpy)")
+        raise InputError(f"{name} of the state dict is a {kind}: pass a PyTorch tensor (torch.from_numpy)")
     return tensor.detach().clone()
 
 

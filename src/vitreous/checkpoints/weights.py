@@ -399,7 +399,8 @@ def load_weights(
         tensor = weights[name]
         if tensor.shape != expected.shape:
             raise InputError(
-                f"{where}: {name} has shape {tuple(tensor.shape)}, the model needs {tuple(expected.shape)}"
+                f"{where}: {name} has shape {tuple(tensor.shape)}, but the model needs "
+                f"{tuple(expected.shape)}"
             )
         tensors[name] = tensor.to(device=device, dtype=dtype).contiguous()
     # Training that diverged shows in biases and norms. The matrices are not looked at: a mapped file would be

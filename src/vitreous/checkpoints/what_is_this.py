@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 IN_PYTORCH = "load it with transformers and write it with save_pretrained, as PyTorch or safetensors"
 MADE_FROM = "give the model that it was made from"
-BEFORE_QUANTIZATION = "a quantized model: give its weights before quantization"
+BEFORE_QUANTIZATION = "a quantized model: pass its weights before quantization"
 ORBAX = (
     "a checkpoint of orbax (JAX): restore it there, and write its parameters with numpy.savez, by names like "
     "params/Transformer/encoder_norm/scale"
@@ -24,11 +24,11 @@ SHARDS = (
     "a checkpoint of torch.distributed.checkpoint, in shards: write one file of it with "
     "python -m torch.distributed.checkpoint.format_utils dcp_to_torch FOLDER model.pt"
 )
-WEB_PAGE = "a web page, not a checkpoint: the download failed, perhaps for want of a login"
+WEB_PAGE = "a web page, not a checkpoint: the download failed, perhaps because a login is required"
 OPENVINO = f"a program of OpenVINO: {MADE_FROM}"
 CORE_ML = f"a program of Core ML: {MADE_FROM}"
 ONNX = "an ONNX program: vitreous.predict takes it as it is, and its weights are not read"
-GGUF = "of llama.cpp: its weights are quantized, and not read here"
+GGUF = "of llama.cpp: its weights are quantized, and are not supported"
 
 
 class FileKind(NamedTuple):
@@ -52,7 +52,7 @@ class FileKind(NamedTuple):
 # Files, folders and archives of other programs.
 KINDS = (
     FileKind(
-        "an adapter of PEFT, not a model: merge it into its model (merge_and_unload), and write that",
+        "an adapter of PEFT, not a model: merge it into its model (merge_and_unload), and save that",
         file="adapter_config.json",
     ),
     FileKind(f"the weights of Flax (flax_model.msgpack): {IN_PYTORCH}", file="flax_model.msgpack"),
@@ -77,7 +77,7 @@ KINDS = (
     FileKind(ONNX, start=b"\x08", file="*.onnx"),
     *(FileKind(WEB_PAGE, start=start) for start in (b"<!DOCTYPE", b"<!doctype", b"<html")),
     FileKind(
-        "an XML file, as exported programs have it (OpenVINO, say): give the model that it was made from",
+        "an XML file, as exported programs have it (OpenVINO, say): pass the model that it was made from",
         start=b"<?xml",
     ),
     FileKind("a JPEG image, not a checkpoint", start=b"\xff\xd8\xff"),
@@ -120,7 +120,7 @@ UNKNOWN_PARTS = (
         r"|scale_input|zero_point|weight\._(data|scale))$|_packed_params|(^|\.)scaled_fp8$",
     ),
     FileKind(
-        "a model beside a LoRA adapter that is not merged into it, and its state dict does not tell the "
+        "a model with a LoRA adapter that is not merged into it, and its state dict does not store the "
         "scale: merge it (peft: merge_and_unload), or save the adapter with save_pretrained",
         weights=r"\.base_layer\.|\.lora_[AB]\.\w+\.weight$",
     ),
@@ -129,7 +129,7 @@ UNKNOWN_PARTS = (
         "StateDictOptions(full_state_dict=True) of torch.distributed.checkpoint",
         weights=r"(^|\.)_?flat_param(_\d+)?$",
     ),
-    FileKind("a TNT, whose pixels are tokens, too, which is not supported", weights=r"^pixel_embed\."),
+    FileKind("a TNT, whose pixels are also tokens, which is not supported", weights=r"^pixel_embed\."),
     FileKind(
         "a Hiera, whose layers pool their tokens, which is not supported",
         weights=r"^blocks\.\d+\.proj\.weight$",
@@ -191,11 +191,11 @@ NETWORKS = (
     ("a ResNet", r"layer[1-4]\.\d+\.conv\d\.weight|resnet\.encoder\."),
     ("a ConvNeXt", r"stages\.\d\.(blocks\.|layers\.)?\d+\.(gamma|dwconv|conv_dw)|convnext"),
     (
-        "a LoRA adapter, which is not a model: merge it into its model (peft: merge_and_unload), or give the "
+        "a LoRA adapter, which is not a model: merge it into its model (peft: merge_and_unload), or pass the "
         "folder with its adapter_config.json",
         r"lora_[AB]\.|lora_(down|up)\.",
     ),
-    ("a RADIO as transformers has it", r"radio_model\."),
+    ("a RADIO model of transformers", r"radio_model\."),
     ("a diffusion model", r"model\.diffusion_model\.|down_blocks\.\d"),
     ("a convolutional network of torchvision", r"features\.\d+\.\d?\.?weight"),
     (
@@ -256,6 +256,6 @@ def shard_of(path: Path) -> str | None:
     if found is None or int(found[2]) < 2:
         return None
     return (
-        f"shard {int(found[1])} of {int(found[2])} of a model, whose weights are in all of them: give their "
+        f"shard {int(found[1])} of {int(found[2])} of a model, whose weights are in all of them: pass their "
         "folder, or the .index.json in it"
     )

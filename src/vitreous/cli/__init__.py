@@ -105,7 +105,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = 2
     except OSError as error:  # stdout is full
         abandon(sys.stdout)
-        reason = said("the results cannot be written to stdout ({reason}): make room", reason=error.strerror)
+        reason = said(
+            "the results cannot be written to stdout ({reason}): free up space", reason=error.strerror
+        )
         print(f"vitreous: {reason}", file=sys.stderr)
         code = 2
     sys.exit(code)
@@ -117,7 +119,7 @@ def run(arguments: Sequence[str]) -> int:
     before, Param.on_command_line = Param.on_command_line, True
     try:
         if quiet and verbose:
-            raise CallError("--quiet and --verbose contradict each other: give one of them")
+            raise CallError("--quiet and --verbose contradict each other: pass one of them")
         if words and not words[0].startswith("-") and words[0] not in app:
             raise InputError(unknown_command(words[0], [name for name in app if name[0] != "-"]))
         check_none_is_empty(words)

@@ -24,8 +24,8 @@ def calibrate(
     data: Annotated[
         str | None,
         Parameter(
-            help="images that the model was neither trained nor is evaluated on, in any form that "
-            "vitreous train takes; by default those that a training fits the temperature on"
+            help="images that are used neither to train nor to evaluate the model, in any form "
+            "that vitreous train takes; by default, those on which training fits the temperature"
         ),
     ] = None,
     /,
@@ -40,7 +40,7 @@ def calibrate(
         return
     where = f"{found.source}, {word(found.part)}"
     if data is None:
-        where = said("{where}, and training images as far as they agree", where=where)
+        where = said("{where} and, to the extent that they agree, training images", where=where)
     print(
         said(
             "temperature {temperature:.3g}, fitted on {count} images: {where}",

@@ -46,9 +46,9 @@ def inspect(
         print(result.report)
         arrays = result.arrays.name
         if result.drawings:
-            print(said("{count} figures and {arrays} beside it", count=len(result.drawings), arrays=arrays))
+            print(said("{count} figures and {arrays} next to it", count=len(result.drawings), arrays=arrays))
         else:
-            print(said("{arrays} beside it", arrays=arrays))
+            print(said("{arrays} next to it", arrays=arrays))
     return print_wrong(result.failed, result.damaged)
 
 

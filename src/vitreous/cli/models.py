@@ -70,7 +70,7 @@ def convert(
     if converted.dropped:
         print(
             said(
-                "left out: {parts}; the comparison is with the model without it",
+                "left out: {parts}; the outputs are compared with those of the model without these parts",
                 parts=", ".join(converted.dropped),
             ),
             file=sys.stderr,
@@ -100,7 +100,7 @@ def list_models(
     counts = {name: known[name] for name in vt.list_models(pattern)}
     encoders = vt.list_encoders(pattern)
     if not counts and not encoders:
-        raise CallError("no model name is like {pattern!r}: try 'ViT-*', or '*' for all", pattern=pattern)
+        raise CallError("no model name matches {pattern!r}: try 'ViT-*', or '*' for all", pattern=pattern)
     if json:
         listed = []
         for name, count in counts.items():
@@ -138,7 +138,7 @@ def list_models(
                 print("", said("{name}: {made_by}; in the package {package}", **made), sep="\n")
     print(
         "",
-        said("A name has fresh weights and takes images of 224 pixels, unless --image-size says otherwise."),
+        said("A model name means fresh weights and 224-pixel images, unless you pass --image-size."),
         said(
             "Weights of hf: need pip install 'vitreous[hub]'. Training also needs memory for the activations."
         ),
@@ -206,15 +206,15 @@ def print_differences(name: str, other: str, json: bool) -> None:
     elif not of_source:
         print(said("they are the same"))
     elif count := len(sourced(find_recipe(name))):
-        print(said("none of the {count} settings that the code of its source computes differs", count=count))
+        print(said("all {count} settings that the source code computes are the same", count=count))
     else:
-        print(said("{name} has the settings of its paper's tables: no code computes them", name=name))
+        print(said("{name} has the settings from the tables of its paper: no code computes them", name=name))
     if executed:
         own = [row for row in executed if not row["peer"]]  # libraries have recipes of their own
         apart = [word(row["quantity"]) for row in own if row["difference"] > row["limit"]]
         if apart:
             print(said("the code behaves differently in: {quantities}", quantities=", ".join(apart)))
-        print(f"\n{said('Run next to the source on the same data:')}\n")
+        print(f"\n{said('Run side by side with the source on the same data:')}\n")
         compared = []
         for row in executed:
             numbers = f"{row['difference']:.2g}", f"{row['limit']:.2g}"

@@ -25,7 +25,7 @@ def parse_threshold(_: object, tokens: Sequence[Token]) -> float | str | dict[st
         return {label: float(number) for label, number in pairs.items()}
     except ValueError:
         raise CallError(
-            "--threshold {text}: give a number, LABEL=NUMBER for some labels, or best", text=" ".join(words)
+            "--threshold {text}: pass a number, LABEL=NUMBER for some labels, or best", text=" ".join(words)
         ) from None
 
 
@@ -59,7 +59,7 @@ def predict(
         for answer in found.answers:
             print(answer.line().replace("\n", "\\n"))  # of a file's name or a text
         if found.out:
-            print(said("answers to {count} images: {out}", count=found.count, out=found.out))
+            print(said("predictions for {count} images: {out}", count=found.count, out=found.out))
     return print_wrong(found.failed, found.damaged)
 
 

@@ -74,7 +74,7 @@ def explained(error: Exception) -> str | None:
     if isinstance(error, OSError):
         return about_system(error)
     if isinstance(error, ValueError) and "null byte" in str(error):
-        return said("a path contains a null byte, which no file name can: correct it")
+        return said("a path contains a null byte, which no file name can contain: correct it")
     if isinstance(error, RecursionError):
         return said("the input is nested too deeply to be read: flatten it")
     if isinstance(error, UnicodeError):
@@ -93,7 +93,7 @@ def about_defect(error: Exception) -> str:
     reason = printable(" ".join(str(error).split()))[:300]
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return said(
-        "unexpected {kind}: {reason} ({place}): this is a defect of vitreous, please report it; {trace}",
+        "unexpected {kind}: {reason} ({place}): this is a bug in vitreous: please report it; {trace}",
         kind=type(error).__name__,
         reason=reason,
         place=f"{Path(frame.filename).name}:{frame.lineno}",

@@ -91,7 +91,7 @@ class ManifestForm(Config):
         "for each class; None: label, class or another common name, the only other column, or all "
         "other columns if they contain only 0 and 1",
     )
-    label_separator: str = setting("|", "separator between several labels of one image", min_length=1)
+    label_separator: str = setting("|", "separator between the labels of an image", min_length=1)
 
 
 class HubForm(Config):

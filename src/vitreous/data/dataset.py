@@ -562,7 +562,7 @@ def image_times(images: ImageDataset, time: str) -> NDArray[np.float64]:
         for index in range(len(images)):
             name = images.name(index)
             found.append(os.path.getmtime(name) if os.path.isfile(name) else None)
-        what = "have a file of their own"
+        what = "are stored as separate files"
     else:
         raise InputError(
             f"data.split.time={time!r} is not a column: it is exif, file, or a column of a manifest (.csv, "

@@ -91,7 +91,9 @@ def with_own_parts(
         [own["test"]] = held_out.values()
     elif held_out:
         if named.keys() != {"test", "val"} or len(held_out) > 2:
-            raise InputError(f"{where} has the splits {', '.join(held_out)} besides train: keep val and test")
+            raise InputError(
+                f"{where} has the splits {', '.join(held_out)} besides train: keep only val and test"
+            )
         own["test"], own["validation"] = named["test"], named["val"]
         if config.validation_fraction not in ("auto", 0):
             raise InputError(
@@ -403,7 +405,7 @@ def group_names(images: ImageDataset, config: DataConfig) -> list[str]:
         if match is None:
             raise InputError(
                 f"data.split.group_by={config.group_by!r} is not a column, and matches nothing in the name "
-                f"{key!r}: give a column of the manifest, or a pattern of names such as '([^/_]*)_' for the "
+                f"{key!r}: pass a column of the manifest, or a pattern of names such as '([^/_]*)_' for the "
                 "part before the first _"
             )
         groups.append(match[1] or "" if pattern.groups else match[0])
@@ -494,7 +496,7 @@ def read_split(file: Path) -> dict[str, SplitRow]:
             return rows
     except (OSError, ValueError, csv.Error) as error:
         raise InputError(
-            f"cannot read {file}: {getattr(error, 'strerror', error)}; give a split.csv as a run wrote it"
+            f"cannot read {file}: {getattr(error, 'strerror', error)}; pass a split.csv as a run wrote it"
         ) from None
 
 
@@ -652,7 +654,7 @@ def without_excluded(
             rows = list(csv.DictReader(text))
     except (OSError, csv.Error) as error:
         why = getattr(error, "strerror", error)
-        raise InputError(f"cannot read {file}: {why}; give a CSV file with a column path") from None
+        raise InputError(f"cannot read {file}: {why}; pass a CSV file with a column path") from None
     if any("path" not in row for row in rows):
         raise InputError(f"{file} has no column path: list the images to exclude in it")
     names = {compared(row["path"]) for row in rows if row.get("action", EXCLUDE) == EXCLUDE}

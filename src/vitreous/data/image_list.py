@@ -115,10 +115,10 @@ def image_list(images: object) -> ImageList:
         images = paths
     many = list(images) if is_many(images) else [images]
     if not many:
-        raise InputError("there is no image in an empty list: give paths, PIL images or arrays")
+        raise InputError("the list of images is empty: pass paths, PIL images or arrays")
     if any(isinstance(each, str | Path) for each in many):
         if not all(isinstance(each, str | Path) or is_blank(each) for each in many):
-            raise InputError("paths and images in memory are mixed: give only one kind")
+            raise InputError("paths and images in memory are mixed: pass only one kind")
         return listed_images(many)
     for each in many:
         if not is_image(each):
@@ -138,7 +138,7 @@ def column_of_paths(images: object) -> list[object] | None:
         if not usual and len(columns) > 1:
             names = ", ".join(map(str, columns))
             raise InputError(
-                f"the data frame has no column 'path' (it has: {names}): give the column with the paths, "
+                f"the data frame has no column 'path' (it has: {names}): pass the column with the paths, "
                 "frame[NAME]"
             )
         return list(cast("Mapping[object, Iterable[object]]", images)[name])
@@ -207,12 +207,12 @@ def listed_images(wanted: Sequence[object]) -> ImageList:
     if len(missing) == len(found):
         tried = "; ".join(f"{utf8_name(found[row])}: {reason}" for row, reason in missing.items())
         raise InputError(
-            f"no image found ({tried:.500}): give files, folders or globs such as 'photos/*.jpg'"
+            f"no image found ({tried:.500}): pass files, folders or globs such as 'photos/*.jpg'"
         )
     if merged:
         warnings.warn(
             said(
-                "{count} images are in several of the folders and globs, and are answered once each",
+                "{count} images match several of the folders and globs, and are predicted only once",
                 count=merged,
             ),
             stacklevel=2,
@@ -224,7 +224,7 @@ def matches(wanted: str) -> list[str]:
     """Return the files of one path or glob, in order. Raises InputError: the path is empty, or is a file of
     many images."""
     if not wanted:
-        raise InputError("the path of an image is empty: is a variable not set? Give files, folders or globs")
+        raise InputError("the path of an image is empty: is a variable not set? Pass files, folders or globs")
     if is_url(wanted):
         return [wanted]
     path = local_path(wanted)

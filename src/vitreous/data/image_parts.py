@@ -63,7 +63,7 @@ def image_parts(data: str | Path | Iterable[object]) -> Iterator[ImagePart]:
     specs = [str(each) for each in given if isinstance(each, str | Path) and str(each)]
     if not specs or len(specs) < len(given):
         raise InputError(
-            "answers in a folder need names of images: give paths, URLs or DATA such as shards; is one of "
+            "answers in a folder need names of images: pass paths, URLs or DATA such as shards; is one of "
             "them empty because a variable is not set?"
         )
     found = [entries(spec) for spec in specs]  # before the first part: each is there

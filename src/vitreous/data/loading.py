@@ -112,7 +112,7 @@ class BadFiles:
             more = f"; and {len(self) - 20} more" if len(self) > 20 else ""
             share = math.ceil(100 * len(self) / images) / 100
             going_on = (
-                f", or set data.reading.bad_files={share:g} to go on without them" if share <= MOST else ""
+                f", or set data.reading.bad_files={share:g} to continue without them" if share <= MOST else ""
             )
             raise InputError(
                 f"{len(self)} of {images} images cannot be read, more than {100 * self.allowed:g}%: fix or "

@@ -76,7 +76,7 @@ def pack(splits: Splits, folder: Path, packing: Packing, *, strict: bool = False
     check_free(folder, "name a new folder")
     images, bad = 0, BadFiles(allowed=0.0) if strict else BadFiles()
     with (
-        writing_to(folder, "make room, or name another folder"),
+        writing_to(folder, "free up space, or name another folder"),
         folder_for(folder),
         whole(folder, new=True) as beside,
     ):

@@ -215,8 +215,8 @@ def check_answer_file(path: Path) -> None:
     """Raise InputError where answers cannot be written to `path`."""
     if path.suffix not in WRITERS:
         raise InputError(
-            f"{path}: answers are written as .csv, .jsonl or .parquet, or to a folder: end the name in one "
-            "of these, or without an extension"
+            f"{path}: predictions are written as .csv, .jsonl or .parquet, or to a folder: use a name with "
+            "one of these extensions, or with none"
         )
     check_free(path)
     if path.suffix == ".parquet":

@@ -152,7 +152,7 @@ def open_exported(path: Path) -> Exported:
         ) from None
     if about["kind"] in kinds():
         raise InputError(
-            f"{path} is an exported {about['kind']}, which vitreous does not run: give its run instead"
+            f"{path} is an exported {about['kind']}, which vitreous does not run: pass its run instead"
         )
     return found
 
@@ -185,7 +185,7 @@ def check_weights(model: object, what: str) -> None:
     if is_program(model) or (hasattr(model, "compute") and hasattr(model, "digest")):
         path = getattr(model, "path", model)
         raise InputError(
-            f"{what} needs weights, but {path} is an exported program: give the model it came from"
+            f"{what} needs weights, but {path} is an exported program: pass the model it came from"
         )
 
 

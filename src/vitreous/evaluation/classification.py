@@ -213,7 +213,7 @@ class ClassificationEvaluation(LabelEvaluation):
         found = [TextTable("", headers, scores)]
         if len(self.classes) <= SHOWN_CLASSES:
             confusion = zip(self.classes, self.confusion.tolist(), strict=True)
-            title = said("confusion matrix: a row for the true class, a column for the predicted class")
+            title = said("confusion matrix: rows are true classes, columns are predicted classes")
             counts = [(label, *map(str, row)) for label, row in confusion]
             found.append(TextTable(title, ("", *self.classes), counts))
         if mistakes := self.confident_mistakes(5):

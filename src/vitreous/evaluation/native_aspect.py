@@ -21,7 +21,7 @@ NativeImages = Float[Tensor, "B C H W"] | Sequence[Float[Tensor, "C H W"]]
 
 
 class NativeAspect(nn.Module):
-    """A ViT that takes each image in its own aspect ratio (NaFlex; NaViT, arXiv 2307.06304).
+    """A ViT that takes each image at its own aspect ratio (NaFlex; NaViT, arXiv 2307.06304).
 
     The images of a batch are padded to the longest sequence. Padding is masked in the attention, and left
     out of the pooling, so that an image's outputs do not depend on the others.
@@ -35,23 +35,23 @@ class NativeAspect(nn.Module):
         (24, 32)
 
     Args:
-        model: with learned positions at the stem.
-        patches: the most of an image; by default as many as the model's own images have.
-        interpolation: how learned positions are resampled for each image; by default as the code that the
-            weights are from.
+        model: a ViT with learned positions at the stem.
+        patches: maximum number of patches per image; by default, that of the model's own image size.
+        interpolation: how learned positions are resampled for each image; by default as in the code that
+            the weights come from.
 
     Raises:
-        InputError: a model whose positions are inside the layers, or whose stem needs images of one size.
+        InputError: the model's positions are inside the layers, or its stem needs images of one size.
     """
 
     def __init__(self, model: Runnable, patches: int | None = None, interpolation: str | None = None) -> None:
         super().__init__()
         if not isinstance(model, ViT) or model.config.stem.kind != "patch":
-            raise InputError("native aspect ratio is for a ViT whose patches are projected one by one")
+            raise InputError("native aspect ratio needs a ViT whose patches are projected one by one")
         config = model.config
         if config.position.kind != "learned" or not config.position.at_stem or config.rotary is not None:
             raise InputError(
-                f"native aspect ratio is for learned positions at the stem, not {config.position.kind}"
+                f"native aspect ratio needs learned positions at the stem, not {config.position.kind}"
             )
         self.interpolation = interpolation or (model.origin and model.origin.interpolation) or "timm"
         check_interpolation(self.interpolation)

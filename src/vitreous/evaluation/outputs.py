@@ -189,7 +189,7 @@ def class_labels(model: ImageAnswerer, images: ImageDataset) -> tuple[str, ...]:
     if model.labels is None:
         if len(images.classes) != outputs:
             raise InputError(
-                f"the data has {len(images.classes)} classes, the model {outputs} without names: "
+                f"the data has {len(images.classes)} classes, and the model has {outputs} without names: "
                 "evaluate it on data with the same classes"
             )
         return tuple(images.classes)

@@ -337,7 +337,7 @@ def check_draws(shots: Sequence[int], draws: int, seed: int) -> None:
         raise InputError(f"{Param('seed')} {seed} is too low: use 0 or more")
     if not shots or min(shots) < 1:
         raise InputError(
-            f"{Param('shots')} {' '.join(map(str, shots))}: give one number or more, each at least 1"
+            f"{Param('shots')} {' '.join(map(str, shots))}: pass one number or more, each at least 1"
         )
     if draws < 1:
         raise InputError(f"{Param('draws')} {draws} draws nothing: use 1 or more, 3 for an interval")

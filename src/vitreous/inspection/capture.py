@@ -36,7 +36,7 @@ class CapturedAttention(Generic[Map]):
     Attributes:
         maps: for each layer the matrix A of Eq. 6, (B, K, T, T): rows are queries and sum to one; or
             the result of `reduce`. Detached.
-        names: of the module that computed each, as in `model.get_submodule`.
+        names: the name of the module that computed each, as in `model.get_submodule`.
     """
 
     maps: list[Map] = field(default_factory=list)
@@ -61,10 +61,10 @@ def capture_attention(
 ) -> Iterator[CapturedAttention[Any]]:
     """Capture the attention maps of every layer while any model runs as usual.
 
-    Models of vitreous, timm, transformers, torchvision, or your own: whatever ends in PyTorch's
-    `scaled_dot_product_attention`, `nn.MultiheadAttention` or a softmax of logits (B, K, T, S). The model is
-    not changed, its attention stays fused, and its output is bit-for-bit the same. A second forward pass
-    replaces the maps.
+    This works for models of vitreous, timm, transformers and torchvision, and for your own: any model that
+    calls PyTorch's `scaled_dot_product_attention`, `nn.MultiheadAttention` or a softmax of logits
+    (B, K, T, S). The model is not changed, its attention stays fused, and its output is bit-for-bit the same.
+    A second forward pass replaces the maps.
 
     Example:
         >>> model = vt.create("ViT-Ti/16", image_size=32)  # or a model of timm, transformers, torchvision
@@ -74,14 +74,14 @@ def capture_attention(
         ('blocks.0.attention', torch.Size([2, 3, 5, 5]))
 
     Args:
-        model: the module to watch; other models that run meanwhile are left out.
-        reduce: from the (B, K, T, T) map of a layer to what is stored of it, applied at once, so that only
-            one map is in memory at a time.
+        model: the module to watch; other models that run in the meantime are ignored.
+        reduce: a function that is applied to the (B, K, T, T) map of each layer at once; its result is stored
+            instead, so that only one map is in memory at a time.
         kind: the class of the modules whose attention is captured; by default those of self-attention.
             `CrossAttention`, whose keys come from another sequence, has maps (B, K, T, S).
 
     Raises:
-        InputError: a model without attention, or a compiled one.
+        InputError: the model has no attention, or it is compiled.
     """
     if any("_orig_mod" in each._modules or each._compiled_call_impl for each in model.modules()):
         raise InputError(

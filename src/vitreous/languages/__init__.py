@@ -80,7 +80,9 @@ def words(path: str) -> Any:
     found = catalog(CURRENT.get())
     for name in path.split("."):
         if name not in found:
-            raise KeyError(f"no {CURRENT.get()}.toml has {path}: add it beside its like, in every language")
+            raise KeyError(
+                f"no {CURRENT.get()}.toml has {path}: add it next to similar entries, in every language"
+            )
         found = found[name]
     return found
 

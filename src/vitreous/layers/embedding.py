@@ -166,7 +166,7 @@ def in_type_of(module: nn.Module, images: Tensor) -> Tensor:
             f"the model takes floating-point numbers, not {images.dtype}: model.preprocessing returns them"
         )
     if not torch.compiler.is_compiling() and not images.shape[0]:
-        raise InputError("a batch of no images: give the model at least one")
+        raise InputError("the batch is empty: pass at least one image")
     return images.to(next(module.parameters()).dtype)
 
 

@@ -70,7 +70,7 @@ class BiTConfig(ResNetConfig):
 
 
 class BiT(nn.Module):
-    """Root, stages, mean over the image, linear head; the same methods as `ViT`.
+    """A BiT ResNet: root, stages, mean over the image and a linear head, with the same methods as `ViT`.
 
     Example:
         >>> model = vt.create("BiT-R50x1", layers=(1, 1, 1, 1), num_classes=10, image_size=64)

@@ -135,8 +135,8 @@ PARAMETERS = {
 
 
 def list_models(pattern: str = "*") -> list[str]:
-    """Return the names that `create` takes: of Vision Transformers, of hybrids of section 3.1 and of AugReg,
-    of BiT and of add-ons. Other patch sizes and widths are names as well.
+    """Return the names that `create` accepts: Vision Transformers, hybrids (of section 3.1 and of AugReg),
+    BiT, and the models of add-ons. Names with other patch sizes and widths work, too.
 
     Example:
         >>> "ViT-B/16" in vt.list_models()

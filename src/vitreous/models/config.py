@@ -40,7 +40,7 @@ class Origin(Config):
 
 
 class ViTConfig(Config):
-    """A Vision Transformer. Field names are the field's; letters of the paper in brackets.
+    """The configuration of a Vision Transformer. The paper's symbols are in brackets.
 
     Example:
         >>> config = vt.ViTConfig(image_size=(32, 32), patch_size=(8, 8), depth=2)
@@ -239,7 +239,7 @@ def contradictions(config: ViTConfig) -> Iterator[str]:
     if config.distillation_token and config.final_norm in ("pooled", "both"):
         yield "DeiT's two tokens are normalized before pooling: set final_norm='tokens'"
     if config.distillation_token and config.representation_size:
-        yield "representation_size and a distillation token exclude each other"
+        yield "representation_size cannot be combined with a distillation token"
 
 
 def rotary_contradictions(config: ViTConfig) -> Iterator[str]:
@@ -254,11 +254,12 @@ def rotary_contradictions(config: ViTConfig) -> Iterator[str]:
     if rotary.class_angles and (not config.class_token or config.num_prefix_tokens > 1):
         yield "rotary.class_angles needs a class token and no other token before the patches"
     if rotary.class_angles and not config.position.shared:
-        yield "rotary.class_angles are of all layers: they go with position.kind=rotary-2d and shared=True"
+        yield "rotary.class_angles apply to all layers: they need position.kind=rotary-2d and shared=True"
     if rotary.register_temperature and not config.registers == math.isqrt(config.registers) ** 2 > 0:
         yield (
             "rotary.register_temperature places the registers on a square: set registers to 1, 4, 9 ..., not "
             f"{config.registers}"
         )
     if rotary.periods is not None and len(rotary.periods) != head_dim // 4:
-        yield f"rotary.periods are {len(rotary.periods)} numbers, a head of {head_dim} needs {head_dim // 4}"
+        count = len(rotary.periods)
+        yield f"rotary.periods has {count} numbers, but a head of {head_dim} needs {head_dim // 4}"

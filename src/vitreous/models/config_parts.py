@@ -83,9 +83,7 @@ class Config(BaseModel):
         for name, value in given.items() if isinstance(given, Mapping) else ():
             field = cls.model_fields.get(name)
             if isinstance(value, bool) and field and bool not in kinds_of(field.annotation):
-                raise ValueError(
-                    f"{name} is {str(value).lower()}, which is not one of the values it can have"
-                )
+                raise ValueError(f"{name} is {str(value).lower()}, which is not an allowed value")
         return given
 
     @classmethod
@@ -398,7 +396,7 @@ class AxialRotaryConfig(Config):
     @model_validator(mode="after")
     def _with_effect(self) -> AxialRotaryConfig:
         if self.periods is not None and self.temperature is not None:
-            raise ValueError("periods and temperature exclude each other: give one")
+            raise ValueError("periods and temperature cannot be combined: set one of them")
         if self.coordinates != "index" and (self.offset or self.reference):
             raise ValueError("offset and reference are for coordinates='index': leave them out")
         return self

@@ -388,7 +388,7 @@ class Ensemble(nn.Module):
     def tokens(self, images: Images) -> Float[Tensor, "B T D"]:
         """Raise InputError: there are no tokens."""
         raise InputError(
-            "an ensemble has no patch tokens: give the network of its run, or a model that is a single "
+            "an ensemble has no patch tokens: pass the network of its run, or a model that is a single "
             "network"
         )
 

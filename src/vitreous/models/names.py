@@ -141,11 +141,11 @@ def create(name: str | ViTConfig | BiTConfig, *, seed: int = 0, **overrides: obj
         name: "ViT-{Ti,S,M,B,L,H,g,G}/{patch}", "ViT-5-{S,B,L,XL}/{patch}", a hybrid "R50+ViT-B/16" or
             "EfficientLite0+ViT-Ti/16", "BiT-R50x1", a name of an add-on (see `list_models`), or a
             configuration.
-        seed: of the weights; the same seed draws the same numbers.
+        seed: random seed of the weights; the same seed gives the same weights.
         overrides: any field of `ViTConfig` (or `BiTConfig`).
 
     Raises:
-        InputError: an unknown name or field, or values that do not fit together.
+        InputError: the name or a field is unknown, or values contradict each other.
     """
     if "pretrained" in overrides:
         raise InputError(
@@ -153,5 +153,5 @@ def create(name: str | ViTConfig | BiTConfig, *, seed: int = 0, **overrides: obj
             "vt.load('hf:google/vit-base-patch16-224')"
         )
     if seed < 0:
-        raise InputError(f"the seed is {seed}: give 0 or more")
+        raise InputError(f"the seed is {seed}: pass 0 or more")
     return build_model(config_of(name, **overrides), seed=seed)

@@ -70,7 +70,7 @@ class ImagePreparation(Config):
 
 
 class Preprocessing(ImagePreparation):
-    """How images are prepared for one model: `ImagePreparation`, at its size and with its channels.
+    """How images are prepared for one model: `ImagePreparation` with the model's image size and channels.
 
     Example:
         >>> preprocessing = vt.Preprocessing(size=(32, 32), resize="squash", mean=(0.5,) * 3, std=(0.5,) * 3)
@@ -241,7 +241,7 @@ def check_normalization(look: ImagePreparation, channels: int) -> None:
     if not len(look.mean) == len(look.std) == channels:
         raise ValueError(
             f"mean has {len(look.mean)} numbers and std {len(look.std)}, but an image has "
-            f"{channels} channels: give one of each for every channel"
+            f"{channels} channels: set one of each for every channel"
         )
 
 
@@ -265,7 +265,7 @@ def check_channels(images: object, channels: int) -> None:
             + (", or add a dimension with images[None]" if images.ndim == 3 else "")
         )
     if images.shape[1] != channels:
-        raise InputError(f"the images have {images.shape[1]} channels, the model takes {channels}")
+        raise InputError(f"the images have {images.shape[1]} channels, but the model takes {channels}")
 
 
 def layer_numbers(layers: Sequence[int] | None, depth: int, *, first: int = 0) -> list[int]:

@@ -308,14 +308,14 @@ def contents(image: object, name: str) -> tuple[Any, str]:
         assert isinstance(image, torch.Tensor)
         if image.is_meta or image.layout != torch.strided:
             what = "on the meta device" if image.is_meta else f"of layout {image.layout}"
-            raise InputError(f"a tensor {what} has no pixels to read: give a dense one with values")
+            raise InputError(f"a tensor {what} has no pixels to read: pass a dense one with values")
         image = image.detach().cpu()
         several = image.ndim == 3 and image.shape[0] <= MOST < image.shape[-1]
         if image.ndim == 3 and (image.shape[0] in (1, 3, 4) or several):
             image = image.permute(1, 2, 0)
         return (image.float() if image.dtype.is_floating_point else image).numpy(), name
     raise InputError(
-        f"an object of type {type(image).__name__} is not an image: give a PIL image, a path, a NumPy "
+        f"an object of type {type(image).__name__} is not an image: pass a PIL image, a path, a NumPy "
         "array or a tensor"
     )
 
@@ -335,7 +335,7 @@ def in_memory(image: object) -> ImageLike:
         of_array(content, About("", 3, None))
     elif isinstance(content, Image.Image) and not (content.width and content.height):
         raise InputError(
-            f"an image of {content.width}x{content.height} pixels is empty: give one with pixels"
+            f"an image of {content.width}x{content.height} pixels is empty: pass one with pixels"
         )
     found: ImageLike = content
     return found
@@ -442,7 +442,7 @@ def of_array(values: np.ndarray, about: About) -> Stored:
     bands = values.shape[2] if values.ndim == 3 else 1
     if values.ndim not in (2, 3) or 0 in values.shape or bands > MOST:
         first = values.ndim == 3 and values.shape[0] in (1, 3, 4)
-        hint = ": its channels come first; give image.transpose(1, 2, 0)" if first else ""
+        hint = ": its channels come first; pass image.transpose(1, 2, 0)" if first else ""
         raise InputError(
             f"an image of shape {tuple(values.shape)} is not (H, W), or (H, W, C) with 1, 3 or 4 channels"
             f"{hint}"
@@ -542,7 +542,7 @@ class Stored:
         nor three are wanted."""
         if self.channels not in (1, 3):
             raise InputError(
-                f"images are loaded as gray or RGB, but the model takes {self.channels} channels: give the "
+                f"images are loaded as gray or RGB, but the model takes {self.channels} channels: pass the "
                 f"model a tensor (B, {self.channels}, H, W), normalized as in its preprocessing"
             )
         pixels = self.array()
@@ -680,7 +680,7 @@ class Bands(Stored):
                 if values.min() < 0 or values.max() > 1:
                     raise ValueError(
                         f"a floating-point image must have values in 0 ... 1, but this one has "
-                        f"{values.min():g} ... {values.max():g}: scale it, or give bytes (uint8)"
+                        f"{values.min():g} ... {values.max():g}: scale it, or pass bytes (uint8)"
                     )
             pixels = to_bytes(values, known)
         except ValueError as error:

@@ -26,7 +26,7 @@ Images = Float[Tensor, "B C H W"]
 
 
 class ViT(nn.Module):
-    """A Vision Transformer as its configuration says; `vitreous.create` makes one from a name.
+    """A Vision Transformer built from a configuration; `vitreous.create` creates one from a name.
 
     Example:
         >>> model = vt.create("ViT-Ti/16", num_classes=10, image_size=32)
@@ -38,15 +38,16 @@ class ViT(nn.Module):
 
     Attributes:
         config: the whole description of the function that the model computes.
-        preprocessing: from images to the `images` that the model was made for.
-        labels: the name of each class, or None where they are not known.
+        preprocessing: converts images to the input that the model expects.
+        labels: the name of each class, or None if they are not known.
         task: what the outputs mean ("classification", "multilabel", "regression" ...) or what the weights
-            were trained for ("mae" ...); None where it is not known.
-        temperature: that calibration has divided the head's logits by; 1 where it has not.
-        origin: of weights that were loaded.
+            were trained for ("mae" ...); None if it is not known.
+        temperature: the temperature by which calibration has divided the head's logits; 1 without
+            calibration.
+        origin: where loaded weights come from.
 
     Args:
-        seed: random seed of the weights; the others are attributes.
+        seed: random seed of the weights; the other arguments are attributes.
     """
 
     def __init__(
@@ -144,7 +145,7 @@ class ViT(nn.Module):
         Args:
             layers: numbers from 1 to L, 0 for the embedded patches (z_0), or from the end: -1 is the last. By
                 default every layer from 1.
-            maps: give the patches alone as maps (B, D, rows, columns) instead of all tokens (B, T, D).
+            maps: return only the patches, as maps (B, D, rows, columns), instead of all tokens (B, T, D).
             norm: apply the final norm to each.
 
         Raises:
@@ -162,11 +163,11 @@ class ViT(nn.Module):
         return [z[:, prefix:].transpose(1, 2).unflatten(2, grid) for z in chosen]
 
     def features(self, images: Images) -> Float[Tensor, "B *features"]:
-        """What the head sees: y of Eq. 4, through the representation layer where there is one."""
+        """The input of the head: y of Eq. 4, after the representation layer if there is one."""
         return self.representation(self.pool(self.tokens(images)))
 
     def forward(self, images: Images) -> Float[Tensor, "B *classes"]:
-        """Class logits; the features where the model has no head."""
+        """Class logits, or the features if the model has no head."""
         return self.head(self.features(images))
 
     def whole_patches(self, images: Images) -> Float[Tensor, "B C H2 W2"]:
@@ -176,7 +177,8 @@ class ViT(nn.Module):
             check_channels(images, self.config.channels)
             (height, width), (rows, columns) = images.shape[2:], self.config.image_size
             raise InputError(
-                f"the images are {height}x{width}, the model takes {rows}x{columns}: resize them with model."
+                f"the images are {height}x{width}, but the model takes {rows}x{columns}: resize them with "
+                "model."
                 f"preprocessing, or the model with vitreous.resize(model, image_size=({height}, {width}))"
             )
         images = in_type_of(self, images)

@@ -93,7 +93,7 @@ def open_answerer(
     opened = task.open(str(model), **overrides)
     if not (fresh or has_weights(str(model))):
         raise InputError(
-            f"{model} is a model name without weights, so its answers would mean nothing: give a run or a "
+            f"{model} is a model name without weights, so its answers would mean nothing: pass a run or a "
             "checkpoint"
         )
     return open_answerer(opened)

@@ -67,8 +67,8 @@ class Classification(ImageTask[RunConfig, Splits, ImageAnswerer]):
             {"Classes": "{classes}", **IMAGES},
             "predict RUN image.jpg",
             "logits = model(model.preprocessing([image]))  # a PIL image; the classes are model.labels",
-            "The accuracy holds for images like those it was measured on. The model gives one of its classes "
-            "for every image, also for one that shows none of them.",
+            "The accuracy applies to images like those it was measured on. The model predicts one of its "
+            "classes for every image, even if the image shows none of them.",
         ),
         source="digits",
         compares=True,
@@ -168,16 +168,16 @@ class Classification(ImageTask[RunConfig, Splits, ImageAnswerer]):
         numbers = {"tuned": percent(end), "frozen": percent(start), "count": len(data.validation)}
         if (end, -end_loss) > (start, -start_loss):
             return trained, said(
-                "kept: the fine-tuned model, {tuned} of {count} validation images; its frozen features with "
-                "a linear classifier have {frozen}",
+                "kept: the fine-tuned model, {tuned} on {count} validation images; a linear classifier on "
+                "frozen features has {frozen}",
                 **numbers,
             )
         kept = runs.finished(begun.cpu())
         if world.first:
             self.save(trained.run, kept, trained.material)
         return trained._replace(model=kept), said(
-            "kept: frozen features with a linear classifier, {frozen} of {count} validation images; "
-            "fine-tuned, the model has {tuned}",
+            "kept: a linear classifier on frozen features, {frozen} on {count} validation images; the "
+            "fine-tuned model has {tuned}",
             **numbers,
         )
 
@@ -236,8 +236,8 @@ class Classification(ImageTask[RunConfig, Splits, ImageAnswerer]):
                 temperature=answerer.temperature,
             )
         return said(
-            "calibration: temperature {temperature:.3g}, fitted on {count} validation images, and on "
-            "training images as far as they agree",
+            "calibration: temperature {temperature:.3g}, fitted on {count} validation images and, to the "
+            "extent that they agree, on training images",
             temperature=answerer.temperature,
             count=after.count,
         )
@@ -308,7 +308,7 @@ def mirrored_by_data(
         return choice._replace(config=config, reasons=(*choice.reasons, reason))
     reason = recipe_choice.Reason(
         said(
-            "mirroring does no harm beyond chance: on {count} training images, an SVM that also "
+            "mirroring does no significant harm: on {count} training images, an SVM that also "
             "learns from mirror images reaches {mirrored}, and {plain} without them",
             **measured,
         )

@@ -167,8 +167,8 @@ def use_best_validation(
     if learner.is_out_of_patience(training):
         say(
             said(
-                "early stopping: ended at step {step} of {total}, since {worse} validations in a row "
-                "were not better than that at step {best}; to continue, "
+                "early stopping: ended at step {step} of {total}, since {worse} validations in a row were no "
+                "better than the one at step {best}; to continue, "
                 "raise training.records.early_stopping.patience in config.toml",
                 step=learner.step,
                 total=trainer.total,
@@ -178,7 +178,7 @@ def use_best_validation(
         )
     if training.recorded.early_stopping and learner.best_step not in (None, learner.step):
         run.states.restore_best(learner, trainer.world)
-        say(said("the model is that of the best validation, at step {step}", step=learner.step))
+        say(said("the model is from the best validation, at step {step}", step=learner.step))
 
 
 def untrained(plan: AnyPlan, place: Place) -> Trained[Any, Any]:

@@ -70,8 +70,8 @@ class Forecast(Result):
                 epochs=self.epochs,
             ),
             said(
-                "time: about {time} on {device} in {precision}; each step computes for {step} and reads for "
-                "{reading}",
+                "time: about {time} on {device} in {precision}; each step takes {step} to compute and "
+                "{reading} to read",
                 time=said_time(self.seconds, about=True),
                 device=self.device,
                 precision=self.precision,

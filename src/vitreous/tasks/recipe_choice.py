@@ -124,7 +124,7 @@ def choose(
         config = chosen.suited(
             name=model, encoder=encoder, images=data.images, size=(data.height, data.width)
         )
-        return RecipeChoice(config, (Reason(said("{name}, as asked", name=name)),), tuple(chosen.imposed))
+        return RecipeChoice(config, (Reason(said("{name}, as requested", name=name)),), tuple(chosen.imposed))
     if encoder and images:
         return choose_fine_tuning(source, data, encoder, images.resize)
     return choose_recipe(source, data, model)
@@ -225,15 +225,17 @@ def recipe_reasons(
             **size,
         )
     lengths: dict[str, object] = {"epochs": training.epochs, "batch": training.batch_size}
-    times = said("{epochs:g} epochs in batches of {batch}: so few images must be seen often", **lengths)
+    times = said(
+        "{epochs:g} epochs in batches of {batch}: a dataset this small must be seen many times", **lengths
+    )
     if training.epochs == EPOCHS[0]:
         times = said(
-            "{epochs:g} epochs in batches of {batch}: with so many images each need not be seen more often",
+            "{epochs:g} epochs in batches of {batch}: a dataset this large does not need more epochs",
             **lengths,
         )
     mixed = said("no Mixup: in a short training run, it would cost more than it gains")
     if config.augmentation.mix:
-        mixed = said("Mixup, as every image will be seen a hundred times and more")
+        mixed = said("Mixup, since every image will be seen at least a hundred times")
     reasons = [
         reason(("model.",), f"{seen}: {model}", seen),
         reason((*length, "training.batch_size"), times),
@@ -242,8 +244,8 @@ def recipe_reasons(
     changed = config.augmentation
     if not data.classes or data.multi_label:
         text = said(
-            "images are not rotated, mirrored or cropped, as the labels may depend on it; where they do not, "
-            "set augmentation.flip=0.5 or augmentation.affine.rotate=12, for example"
+            "images are not rotated, mirrored or cropped, since this might change their labels; if it does "
+            "not, set augmentation.flip=0.5 or augmentation.affine.rotate=12, for example"
         )
         reasons.append(reason(("augmentation.affine", "augmentation.flip"), text))
     elif changed.random_resized_crop:
@@ -268,14 +270,14 @@ def recipe_reasons(
         text = said(
             "from scratch; if these are photographs, a pre-trained encoder is far better: add --init "
             "hf:google/vit-base-patch16-224 (on CIFAR-10, 98.6% after 500 steps from such weights, where "
-            "ViTs from scratch have 80 to 95%)"
+            "ViTs trained from scratch reach 80 to 95%)"
         )
         reasons.append(reason(("init",), text))
     # few images of each class, none of which would be enlarged
     few = data.images <= FEW * data.classes and min(config.model.image_size) > SMALL
     if few and named is None and (names := encoder_names()):
         text = said(
-            "from scratch; with so few images the package's encoder may be better: add --init {name}",
+            "from scratch; for a dataset this small, the bundled encoder may be better: add --init {name}",
             name=names[0],
         )
         reasons.append(reason(("init",), text))

@@ -191,7 +191,7 @@ class Regression(ImageTask[RegressionConfig, Splits, ImageAnswerer]):
             IMAGES,
             "predict RUN image.jpg",
             "number = model(model.preprocessing([image]))  # (1, 1), in the unit of the training labels",
-            "The errors hold for images like those it was measured on; numbers outside the range of the "
+            "The errors apply to images like those it was measured on; numbers outside the range of the "
             "training labels are extrapolated.",
         ),
         targets="numbers",
@@ -210,7 +210,7 @@ class Regression(ImageTask[RegressionConfig, Splits, ImageAnswerer]):
         outputs = getattr(getattr(model, "config", None), "num_classes", None) or 1
         if outputs > 1:
             raise InputError(
-                f"the model predicts {outputs} numbers for each image, but regression here has one: "
+                f"the model predicts {outputs} numbers for each image, but regression supports one: "
                 "vt.load(MODEL)(images) gives all of them"
             )
         found: ImageAnswerer = super().answerer_of(model, files)

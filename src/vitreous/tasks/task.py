@@ -378,7 +378,7 @@ def config_of_run(spec: str, data: str | None, kind: type[AnyConfig]) -> AnyConf
 
         config = RunDirectory.open(folder, kind).config
         if data is None:
-            check_data_present(config.source, folder, f"name where it is now after {spec}")
+            check_data_present(config.source, folder, f"specify its new location after {spec}")
         return config
     if data is None:
         raise InputError(

@@ -72,7 +72,7 @@ def with_run(
     if fit_memory and config.training.computed.shard and world.size > 1:
         raise InputError(
             f"{Param('batch_size')} auto needs the whole model, and {Param('shard')} is for those that do "
-            "not fit: give a "
+            "not fit: pass a "
             "number, and training.machine.grad_accum_steps for micro-batches"
         )
     # All processes measure, or none: an objective may compare the images of all.

@@ -209,12 +209,12 @@ def with_kept_trials(plan: AnyPlan, place: Place) -> AnyPlan:
     kept = kept_trials(plan.made.path) if world.first else None
     compared: CandidateComparison | None = None
     why = said(
-        "candidates were compared by another version, whose answers this one cannot read: only the "
+        "candidates were compared by another version, whose predictions this one cannot read: only the "
         "network is used; a new run compares them again"
     )
     if kept is not None and kept.decision is not None:
         table = CandidateTable.of(plan.data, problem_of(plan.config, plan.data), place.device, kept.most)
-        why = said("the images are not those on which candidates were compared: only the network is used")
+        why = said("these are not the images on which the candidates were compared: only the network is used")
         if kept.fill(table):
             compared = CandidateComparison(TrainingMethod(**kept.decision), table)
     others = world.broadcast(compared and CandidateComparison(compared.training, None))
@@ -500,7 +500,8 @@ class Trials:
             if self.table.held_out:
                 notes.append(
                     said(
-                        "so far {name} is ahead with {score}: what is best at the end becomes the model",
+                        "so far, {name} is ahead with {score}: the best candidate at the end becomes the "
+                        "model",
                         **name_and_score,
                     )
                 )
@@ -510,7 +511,7 @@ class Trials:
         if nothing:
             return replace(training, length=length_of(steps=0)), (*notes, nothing)
         if ahead is not None and not self.table.held_out:
-            notes.append(said("a network is trained as long as was asked, but does not become the model"))
+            notes.append(said("a network is trained for the requested length, but does not become the model"))
         elif name in tried:
             notes.append(
                 said("training {name}, the best of the short trials", name=tried[name].trial.title())

@@ -124,7 +124,7 @@ class MetricsFile(Callback):
         self.drop_after(trainer.learner.step)
 
     def on_log(self, trainer: Training, row: MetricsRow) -> None:
-        advice = "make room, then resume the run with --resume"
+        advice = "free up space, then resume the run with --resume"
         with writing_to(self.path, advice), self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({**row, **self.mark}) + "\n")
         self.mark = {}

@@ -112,7 +112,8 @@ class Checkpointer:
         if reason := writing.result():
             self.current = None
             raise InputError(
-                f"cannot save the checkpoint of step {self.saving} in {self.folder} ({reason}); make room; "
+                f"cannot save the checkpoint of step {self.saving} in {self.folder} ({reason}); free up "
+                "space; "
                 f"{self.advice()}"
             )
         self.damaged.discard(self.saving)

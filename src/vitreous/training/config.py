@@ -306,7 +306,7 @@ class MachineConfig(Config):
         "each process stores a shard of every weight (FSDP); a number: weights are sharded within "
         "groups of this many processes, and each group has a full copy",
     )
-    timeout: float = setting(10.0, "minutes that processes wait for each other", gt=0)
+    timeout: float = setting(10.0, "number of minutes that processes wait for each other", gt=0)
 
 
 NUMBER = r"(\d+(?:\.\d*)?(?:e[+-]?\d+)?)"
@@ -335,7 +335,7 @@ def check_length(text: str) -> str:
             raise ValueError(f"{text!r} is not a whole number of steps")
         return f"{int(number)} steps"
     if number <= 0 or (unit == "minute" and number > YEAR):
-        raise ValueError(f"{text!r} leaves no time to train: give a number above 0, minutes up to {YEAR}")
+        raise ValueError(f"{text!r} leaves no time to train: pass a number above 0, minutes up to {YEAR}")
     return f"{without_zeros(number)} {unit}s"
 
 

@@ -111,7 +111,7 @@ def described_checkpoint(source: str) -> tuple[ViTConfig | BiTConfig, Preprocess
             own = {"size": seen.network.image_size, "mean": seen.mean, "std": seen.std}
             return seen.network, images.model_copy(update=own)
     raise InputError(
-        f"{source} is an ensemble of methods without a network to start from: give another {Param('init')}"
+        f"{source} is an ensemble of methods without a network to start from: pass another {Param('init')}"
     )
 
 

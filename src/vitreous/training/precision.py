@@ -86,7 +86,7 @@ def answering_precision(wanted: str, device: torch.device, model: object = None)
         if wanted == "fp32" or (wanted == "bf16" and own != torch.bfloat16):
             raise InputError(
                 f"precision={wanted!r} is for float32 weights, and the model has "
-                f"{str(own).removeprefix('torch.')}: leave it out, or give model.float()"
+                f"{str(own).removeprefix('torch.')}: leave it out, or pass model.float()"
             )
         return "fp32"
     return "fp32" if wanted == "fp32" else pick_precision("auto" if wanted == "auto" else "bf16", device)

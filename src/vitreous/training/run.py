@@ -145,7 +145,7 @@ class RunDirectory(Generic[ConfigT]):
         Raises InputError: they are no longer where they were."""
         if source is None:
             command = f"vitreous {self.config.command} --resume {quote(str(self.path))} --data DATA"
-            check_data_present(self.config.source, self.path, f"say where it is now: {command}")
+            check_data_present(self.config.source, self.path, f"specify its new location: {command}")
             return self
         return RunDirectory(self.path, with_source(self.config, self.path, absolute_source(source)))
 
@@ -313,7 +313,7 @@ class RunDirectory(Generic[ConfigT]):
             save_native(model, folder, beside=beside)
         except OSError as error:
             raise InputError(
-                f"cannot save the model in {folder} ({error.strerror}): make room, then resume with "
+                f"cannot save the model in {folder} ({error.strerror}): free up space, then resume with "
                 f"vitreous {self.config.command} --resume {quote(str(self.path))}"
             ) from error
 
@@ -342,7 +342,7 @@ def check_free_for_run(path: Path, command: str) -> None:
     begun = (f".{SPLIT}.*.tmp", ".config.toml.*.tmp", SPLIT, LOCK)
     left = path.is_dir() and all(any(file.match(name) for name in begun) for file in path.iterdir())
     if not left:
-        advice = f"choose another {Param('out')}, remove it, or go on with"
+        advice = f"choose another {Param('out')}, remove it, or continue with"
         check_free(path, f"{advice} vitreous {command} --resume {quote(str(path))}")
 
 

@@ -228,9 +228,9 @@ def test_images_that_cannot_be_read_are_listed(streets, command, tmp_path, workp
         (("photo.jpg",), "there is no folder photo.jpg"),
         (("streets", "--recipe", "deit"), "--recipe does not apply to --task segmentation"),
         (("streets", "--set", "model.decodr=linear"), "model.decoder"),
-        (("streets", "--set", "augmentation.mix.cutmix=1"), "augmentation.mix cannot change a mask"),
+        (("streets", "--set", "augmentation.mix.cutmix=1"), "augmentation.mix cannot be applied to masks"),
         (("streets", "--batch-size", "50"), "a batch of 50 is more than the 9 training images"),
-        (("streets", "--model", "BiT-R50x1"), "give a ViT"),
+        (("streets", "--model", "BiT-R50x1"), "pass a ViT"),
         (("streets", "--init", "nowhere.npz"), "nowhere.npz"),
         (("--resume", "runs/mine"), "runs/mine is a run of --task classification"),
     ],
@@ -248,7 +248,7 @@ def test_other_commands_say_what_a_segmenter_cannot(run, command, tmp_path):
         (("evaluate", run, "photos"), "not a folder of images and masks"),
         (
             ("predict", "runs/mine", "photo.jpg", "--out", tmp_path / "answers.txt"),
-            "answers are written as .csv, .jsonl or .parquet",
+            "predictions are written as .csv, .jsonl or .parquet",
         ),
         (("inspect", run, "photo.jpg", "--label", "car"), "--label does not apply to --task segmentation"),
         (

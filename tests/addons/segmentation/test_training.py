@@ -255,8 +255,8 @@ def test_an_encoder_comes_from_any_vit_at_another_size(folder, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"augmentation": {"mix": {"mixup": 0.2}}}, "augmentation.mix cannot change a mask"),
-        ({"augmentation": {"policy": {}}}, "augmentation.policy=rand-augment cannot change a mask"),
+        ({"augmentation": {"mix": {"mixup": 0.2}}}, "augmentation.mix cannot be applied to masks"),
+        ({"augmentation": {"policy": {}}}, "augmentation.policy=rand-augment cannot be applied to masks"),
         ({"preprocessing": {"resize": "crop"}}, "a segmenter sees whole images"),
         ({"training": {"loss": "sigmoid"}}, "training.loss is for images that have one class"),
         ({"model": {"num_classes": 7}}, "model.num_classes is 7, but .* has 3 classes"),

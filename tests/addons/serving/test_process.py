@@ -243,14 +243,14 @@ def test_loading_again_loses_no_request(tmp_path: Path) -> None:
         model.labels = [f"new {name}" for name in model.labels or ()]
         replace_model(place, model)
         process.send_signal(signal.SIGHUP)
-        until("the model is loaded again")
+        until("the model has been reloaded")
         count = len(labels)
         while len(labels) < count + 5:
             time.sleep(0.01)
         assert labels[-1].startswith("new")
         (place / "config.json").write_text("{}")  # a model that cannot be opened changes nothing
         process.send_signal(signal.SIGHUP)
-        until("the model that answers is kept")
+        until("the current model is kept")
         replace_model(place, make_vit(classes=None))  # nor does one with other addresses
         process.send_signal(signal.SIGHUP)
         until("the new model has different endpoints")

@@ -675,7 +675,7 @@ def test_each_seed_holds_out_its_own_quarter_of_each_class() -> None:
         (["complexity", "--set", "steps=3"], "has no settings: leave out steps"),
         (["positions", "--set", "model.widht=3"], "unknown setting widht: did you mean 'width'"),
         (["positions", "--set", "step=3"], "unknown setting step: did you mean 'steps'"),
-        (["positions", "--set", "steps=-3"], "steps is -3: give a number above 0"),
+        (["positions", "--set", "steps=-3"], "steps is -3: pass a number above 0"),
         (["positions", "--set", "model=3"], "model is a group of settings"),
         (["positions", "--set", "model.heads=0"], "model.heads"),
         (["heads", "--set", "model.heads=2"], "sets model.heads itself"),

@@ -98,9 +98,9 @@ def test_opened_by_name() -> None:
     [
         ("shape", "did you mean"),
         ("shapes:many", "count is 'many', not a number"),
-        ("shapes@4", "size is 4: give 8 ... 512"),
+        ("shapes@4", "size is 4: pass 8 ... 512"),
         ("shapes,cluter=3", "unknown option 'cluter'"),
-        ("shapes,looks=odd", "give other or same"),
+        ("shapes,looks=odd", "use other or same"),
     ],
 )
 def test_mistakes_are_named(rest: str, said: str) -> None:

@@ -131,7 +131,7 @@ def test_a_refused_training_leaves_no_run(pairs, command, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("translate",), "say what: vitreous translate train"),
+        (("translate",), "say what to do: vitreous translate train"),
         (("translate", "nowhere", "text"), "no such run"),
         (("predict", "runs/pairs", "photo.jpg"), "use vitreous translate"),
         (("translate", "runs/mine", "text"), "where a Transformer is needed"),
@@ -154,8 +154,11 @@ def test_a_refused_training_leaves_no_run(pairs, command, tmp_path):
             ("evaluate", "runs/pairs", "--set", "data.reading.bad_files=0"),
             "--set does not apply to --task translation",
         ),
-        (("translate", "runs/pairs", "two", "--steps", "3"), "all else is for vitreous translate train"),
-        (("translate", "runs/pairs", "two", "--out", "x"), "all else is for vitreous translate train"),
+        (
+            ("translate", "runs/pairs", "two", "--steps", "3"),
+            "other options are for vitreous translate train",
+        ),
+        (("translate", "runs/pairs", "two", "--out", "x"), "other options are for vitreous translate train"),
     ],
 )
 def test_bad_input_is_one_sentence(translator, command, arguments, said):

@@ -5,7 +5,7 @@ from vitreous.extensions import Addon, Command
 ADDON = Addon(
     commands={
         "learn": Command(
-            "Write a page in which a small model runs: follow an image through every tensor.",
+            "Write a page that runs a small model and shows every tensor on the way.",
             "vitreous.addons.learn_page.command",
             (
                 "vitreous learn runs/mine",

@@ -1,4 +1,4 @@
-"""`vitreous.learn`: a page in which a small model runs, and shows each of its tensors."""
+"""`vitreous.learn`: a page that runs a small model and shows each of its tensors."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ def learn(model: Any = None, images: Any = None, **options: Unpack[LearnOptions]
 
     Args:
         model: a run, a checkpoint in any format, a model name, or a model; by default the paper's model on
-            handwritten digits, which comes trained with the package; photo: another, on photographs,
-            also of a camera; emoji: a third, on emoji in color. Of several models that answer together the
-            page has the Vision Transformer. Of a model with more than 8 million parameters (16 million where
-            8 bits do for a weight) the page has recorded tensors instead.
+            handwritten digits, which is included in the package. Two more are included: "photo", for
+            photographs (also from a camera), and "emoji", for emoji in color. If the model is an ensemble,
+            the page runs its Vision Transformer. If it has more than 8 million parameters (16 million if
+            8 bits are enough for a weight), the page shows recorded tensors instead.
         images: one or many paths, PIL images, arrays or tensors to try; by default held-out images of the
-            run, and handwritten digits for any other model.
+            run, or handwritten digits for any other model.
         options: of `LearnOptions`.
 
     Raises:
-        InputError: no such model or image, or a model that the page cannot run.
+        InputError: the model or an image does not exist, or the page cannot run the model.
     """
     require_packages("jinja2", "matplotlib", extra="train", what="learn")
     from vitreous.addons.learn_page.page import BUNDLED, facts_of, write_learn_page
@@ -104,5 +104,5 @@ def samples_of(
         task = task_of(model) or task_named("classification")
         found, _ = held_out_examples(task, model, opened)
     if not (samples := labeled_samples(found)):
-        raise InputError("none of the images could be read: give JPEG or PNG files that open in a viewer")
+        raise InputError("none of the images could be read: pass JPEG or PNG files that open in a viewer")
     return samples, tuple(failed)

@@ -288,25 +288,25 @@ def reason_against(model: nn.Module) -> str | None:
         network = model.network()
         if not isinstance(network, ViT) or network.config.num_classes is None:
             return (
-                "it runs a Vision Transformer that answers, and no member of this ensemble is one: "
+                "it runs a Vision Transformer with classes, and no member of this ensemble is one: "
                 f"train with {Param('model')} ViT-Ti/16, for example"
             )
         model = network
     if not isinstance(model, ViT):
         name = type(model).__name__
-        return f"it runs the encoder of the ViT paper in the page, and this is another model: {name}"
+        return f"it runs only the encoder of the ViT paper, and this is another model: {name}"
     config = model.config
     if outputs_of(model) not in CLASSES:
-        return "it shows how the answer for a class forms, and this model predicts something else"
+        return "it shows how the prediction of a class forms, and this model predicts something else"
     if config.num_classes is None:
-        return "it shows how an answer forms, and this model has no head"
+        return "it shows how a prediction forms, and this model has no head"
     for field, known in RUNS.items():
         value: Any = config
         for name in field.split("."):
             value = getattr(value, name, None)
         if value not in known:
             values = ", ".join(map(str, known))
-            return f"its program in the page knows {field} {values}, and this model has {value}"
+            return f"the program in the page supports {field} {values}, and this model has {value}"
     return None
 
 

@@ -9,7 +9,7 @@ from vitreous.extensions import Addon, Command
 ADDON = Addon(
     commands={
         "optimize": Command(
-            "Find the fastest way to compute a model on this machine: engine, bf16, int8, token merging.",
+            "Find the fastest way to run a model on this machine: engine, bf16, int8, token merging.",
             "vitreous.addons.optimize.command",
             (
                 "vitreous optimize runs/mine photos/ --engines eager",

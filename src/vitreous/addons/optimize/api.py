@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 @with_options(OptimizeOptions)
 def optimize(model: Any, data: Any = None, **options: Unpack[OptimizeOptions]) -> Optimization:
-    """Measure the ways to compute a classifier on this machine, and keep the fastest that is accurate enough.
+    """Find the fastest way to run a classifier on this machine that is still accurate enough, and store it.
 
-    Engines (PyTorch, ONNX Runtime, OpenVINO), bf16, int8 and token merging are measured. `predict`
-    and `evaluate` use what is kept, unless another precision is asked for.
+    This measures engines (PyTorch, ONNX Runtime, OpenVINO), bf16, int8 and token merging. `predict`
+    and `evaluate` then use the stored choice, unless you specify another precision.
 
     Example:
         >>> found = vt.optimize("runs/photos", "more-photos/", engines=["eager"], progress=False)
@@ -33,7 +33,8 @@ def optimize(model: Any, data: Any = None, **options: Unpack[OptimizeOptions]) -
         options: of `OptimizeOptions`.
 
     Raises:
-        InputError: no such model or data, a task without labels, or no validation images.
+        InputError: the model or the data does not exist, the task has no labels, or there are no validation
+            images.
     """
     from vitreous.addons.optimize import measuring
 

@@ -83,4 +83,4 @@ def optimize(
         chosen = said("{chosen}, written to {file}", chosen=chosen, file=found.file)
     print()
     print_named("kept", chosen)
-    print(said("predict and evaluate use it; --precision fp32 does not"))
+    print(said("predict and evaluate use it, unless you pass --precision fp32"))

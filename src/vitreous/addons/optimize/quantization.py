@@ -51,7 +51,7 @@ def quantized(graph: object, samples: Sequence[object], exact: Sequence[str]) ->
     samples, by NNCF. Raises InputError: there are no samples, or it cannot."""
     require_packages("nncf", extra="cpu", what="int8")
     if not samples:
-        raise InputError(f"int8 needs images to calibrate on: give a run, or name DATA with {Param('data')}")
+        raise InputError(f"int8 needs images to calibrate on: pass a run, or name DATA with {Param('data')}")
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
         import nncf
 

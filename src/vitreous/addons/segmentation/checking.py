@@ -139,7 +139,7 @@ def look(masked: MaskedDataset, index: int) -> tuple[NDArray[np.int64], bytes] |
         return str(error)
     if mask.shape != image.size:
         height, width = image.size
-        return f"the mask of {name} is {mask.shape[0]}x{mask.shape[1]}, the image {height}x{width}"
+        return f"the mask of {name} is {mask.shape[0]}x{mask.shape[1]}, but the image is {height}x{width}"
     digest = hashlib.blake2b(mask.tobytes() + repr(mask.shape).encode(), digest_size=16).digest()
     return np.bincount(mask.ravel(), minlength=IGNORED + 1), digest
 

@@ -135,7 +135,7 @@ class SegmentationEvaluation(Evaluation):
 
     def tables(self) -> list[TextTable]:
         title = said(
-            "mean IoU where every pixel is called {name}: {miou}",
+            "mean IoU if every pixel is predicted as {name}: {miou}",
             name=self.classes[0],
             miou=percent(self.always_first),
         )

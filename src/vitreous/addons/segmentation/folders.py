@@ -110,7 +110,7 @@ def open_masked(spec: str, config: DataConfig, *, classes: tuple[str, ...] | Non
         same = legend.names == classes if given else len(legend.names) <= len(classes)
         if not same:
             raise InputError(
-                f"{root} has the classes {listed(legend.names)}, but the model knows {listed(classes)}: give "
+                f"{root} has the classes {listed(legend.names)}, but the model knows {listed(classes)}: pass "
                 "data of the same classes"
             )
         legend = Legend(classes, legend.colors)
@@ -131,7 +131,7 @@ def existing_folder(spec: str) -> Path:
     """A folder that is there. Raises InputError."""
     root = local_path(spec)
     if not root.is_dir():
-        raise InputError(f"there is no folder {spec}: give {DIGIT_PAGES}, or a folder: {LAYOUT}")
+        raise InputError(f"there is no folder {spec}: pass {DIGIT_PAGES}, or a folder: {LAYOUT}")
     return root
 
 
@@ -190,7 +190,8 @@ def check_files(pairs: Sequence[tuple[Path, Path]], legend: Legend | None) -> li
         check_mode(mask, str(pair[1]), legend)
         if (mask.height, mask.width) != (height, width):
             raise InputError(
-                f"the mask {pair[1]} is {mask.height}x{mask.width}, its image {height}x{width}: make them "
+                f"the mask {pair[1]} is {mask.height}x{mask.width}, but its image is {height}x{width}: make "
+                "them "
                 "the same size (masks without smoothing)"
             )
         return height, width, 1 if is_gray(image.mode) else 3

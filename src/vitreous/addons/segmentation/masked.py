@@ -92,7 +92,7 @@ def read_legend(path: Path) -> Legend:
     matches = [re.fullmatch(r"(.*\S)\s+#([0-9a-fA-F]{6})", line) for line in lines]
     names = tuple(match[1] if match else line for line, match in zip(lines, matches, strict=True))
     if not 1 <= len(names) <= MOST_CLASSES:
-        raise InputError(f"{path} names {len(names)} classes: write 1 to {MOST_CLASSES}, one a line")
+        raise InputError(f"{path} names {len(names)} classes: write 1 to {MOST_CLASSES}, one per line")
     if twice := [name for number, name in enumerate(names) if name in names[:number]]:
         raise InputError(f"{path} names {twice[0]!r} twice: give each class its own name")
     colors = [tuple(bytes.fromhex(match[2])) for match in matches if match]

@@ -32,7 +32,7 @@ MOST_CLASSES = 255  # a mask's byte counts 0 ... 254; 255 is left out
 
 
 class SegmenterConfig(ViTConfig):
-    """A Vision Transformer, and the decoder of its patches.
+    """The configuration of a Vision Transformer and of the decoder for its patches.
 
     Example:
         >>> config = vt.SegmenterConfig(image_size=(64, 64), num_classes=5)
@@ -58,7 +58,7 @@ class SegmenterConfig(ViTConfig):
     @model_validator(mode="after")
     def _maps(self) -> SegmenterConfig:
         if self.cells > (side := min(self.patch_size)):
-            raise ValueError(f"cells is {self.cells}, but a patch has {side} pixels a side: lower it")
+            raise ValueError(f"cells is {self.cells}, but a patch has {side} pixels on each side: lower it")
         if self.pooling.kind in ("attention", "attention-all"):
             raise ValueError(f"pooling {self.pooling.kind!r} learns nothing here, since no token is pooled")
         if self.final_norm == "pooled":
@@ -92,8 +92,8 @@ def named(name: str) -> dict[str, object]:
 
 
 class Segmenter(WithEncoder):
-    """A ViT and a decoder of its patch tokens: a class for each pixel. Class token and registers are used in
-    the attention only.
+    """A ViT with a decoder for its patch tokens, which predicts a class for each pixel. The class token and
+    the registers are used only in attention.
 
     Example:
         >>> config = vt.SegmenterConfig(image_size=(32, 32), depth=2, num_classes=5)
@@ -107,7 +107,7 @@ class Segmenter(WithEncoder):
         head: the decoder.
 
     Args:
-        origin: of weights that were loaded.
+        origin: where loaded weights come from.
         seed: random seed of the weights.
     """
 

@@ -84,7 +84,7 @@ class SegmentationConfig(RunConfig):
                 "preprocessing.crop_fraction=1"
             )
         unused = set(AugmentationConfig.model_fields) - {*CHANGES}
-        instead = f"cannot change a mask too: leave it out; there are {', '.join(CHANGES)}"
+        instead = f"cannot be applied to masks: leave it out; available are {', '.join(CHANGES)}"
         self.check_defaults("augmentation", sorted(unused), instead)
         if isinstance(self.augmentation.policy, RandAugmentConfig):
             raise ValueError(f"augmentation.policy=rand-augment {instead}")
@@ -121,7 +121,7 @@ def fine_tuning_config(data: MaskSplits) -> SegmentationConfig:
 
 
 UNCROPPED = {"resize": "squash", "crop_fraction": 1.0}  # however a checkpoint's images were cropped
-NO_PATCHES = "{} has no patch tokens to make maps of: give a ViT, such as ViT-Ti/16"
+NO_PATCHES = "{} has no patch tokens to make maps of: pass a ViT, such as ViT-Ti/16"
 
 
 @dataclass(frozen=True)
@@ -182,9 +182,10 @@ class Segmentation(ImageTask[SegmentationConfig, MaskSplits, nn.Module]):
             },
             "predict RUN image.jpg --out masks/",
             "logits = model(model.preprocessing([image]))  # (1, classes, H, W) by model.labels",
-            "The figures hold for images like those it was measured on. Every pixel gets one of the classes, "
-            "also where it shows none of them. An image is resized to {model.image_size[0]}x"
-            "{model.image_size[1]} whatever its shape: what is smaller than a pixel there is lost.",
+            "The metrics apply to images like those it was evaluated on. Every pixel gets one of the "
+            "classes, "
+            "even if it shows none of them. Every image is resized to {model.image_size[0]}x"
+            "{model.image_size[1]}, whatever its shape; details smaller than a pixel at that size are lost.",
         ),
         source=DIGIT_PAGES,
         panels="segmentation",

@@ -26,7 +26,8 @@ def serve(
     ready: Callable[[str, dict[str, object]], None] = print_address,
     **options: Unpack[ServeOptions],
 ) -> None:
-    """Answer over HTTP until Ctrl-C, with a web page. SIGHUP loads the model again, without losing a request.
+    """Serve a model over HTTP, with a web page, until Ctrl-C. SIGHUP reloads the model without losing a
+    request.
 
     Example:
         >>> def ready(address, served):
@@ -35,13 +36,14 @@ def serve(
         answers at http://127.0.0.1:...
 
     Args:
-        model: a run that gives classes or numbers, a checkpoint of such a model in any format, an encoder,
+        model: a run that predicts classes or numbers, a checkpoint of such a model in any format, an encoder,
             an exported file, or a model name.
         options: of `ServeOptions`.
-        ready: called with the address and what is served, once it answers; by default it is printed.
+        ready: called with the address and what is served, once the server is up; by default, these are
+            printed.
 
     Raises:
-        InputError: a model that cannot be served, a port that is taken, or a package that is missing.
+        InputError: the model cannot be served, the port is in use, or a package is missing.
     """
     least = {"max_batch": 1, "max_wait": 0, "queue": 1, "deadline": 1}
     for name, lowest in least.items():

@@ -308,7 +308,7 @@ class ErrorResponse(BaseModel):
 REFUSALS = {
     400: "the body of the request cannot be parsed",
     401: "the token is missing or wrong",
-    403: "the request comes from a web page of another server",
+    403: "the request comes from a web page on another server",
     404: "the address does not exist",
     408: "the request takes too long to arrive",
     413: "the request is too large, or contains too many images",

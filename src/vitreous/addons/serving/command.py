@@ -26,13 +26,13 @@ def serve(
 
     def ready(url: str, about: dict[str, object]) -> None:
         if not about["trained"]:
-            untrained = said("{model} has fresh weights: its answers mean nothing yet", model=model)
+            untrained = said("{model} has fresh weights: its predictions mean nothing yet", model=model)
             print(f"vitreous: {untrained}", file=sys.stderr)
         if options.get("host", "127.0.0.1") in ("0.0.0.0", "::") and "token_file" not in options:
             print(
                 "vitreous:",
                 said(
-                    "every machine that reaches this one can use the server: give --token-file, and "
+                    "every machine that can reach this one can use the server: set --token-file and "
                     "--allow-host"
                 ),
                 file=sys.stderr,

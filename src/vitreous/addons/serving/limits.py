@@ -21,7 +21,7 @@ from vitreous.errors import InputError
 log = logging.getLogger(__name__)
 OPEN = frozenset({"/", "/healthz"})  # addresses that need no token
 LEFT = 499  # nginx's status for a client that went away before its answer
-CROWDED = "the server holds as many bytes of requests as it may: ask again in 1 s"
+CROWDED = "the server's memory for requests is full: try again in 1 s"
 
 
 class ServerLimits(NamedTuple):
@@ -71,10 +71,10 @@ class Guard:
     held: int = 0
 
     def __post_init__(self) -> None:
-        self.large = f"the body is over the {self.limits.body / 2**20:g} MiB that are allowed"
+        self.large = f"the body exceeds the limit of {self.limits.body / 2**20:g} MiB"
         self.slow = (
-            f"the body did not arrive within {self.limits.seconds:g} s, or stood still for "
-            f"{self.limits.stalled:g} s: send less at once, or over a faster line"
+            f"the body did not arrive within {self.limits.seconds:g} s, or stalled for "
+            f"{self.limits.stalled:g} s: send less at once, or use a faster connection"
         )
 
     def check_access(self, scope: Scope, headers: Headers) -> None:
@@ -84,12 +84,12 @@ class Guard:
             name, page = urlsplit(f"//{host}").hostname or "", urlsplit(origin or "")
             page_host = page.hostname
         except ValueError:  # brackets without an address in them
-            raise Refused(400, "the header Host or Origin is not an address") from None
+            raise Refused(400, "the header Host or Origin is not a valid address") from None
         if self.hosts is not None and name not in self.hosts:
-            raise Refused(421, f"the server does not answer for the host {name[:100]!r}: see --allow-host")
+            raise Refused(421, f"the server does not accept the host {name[:100]!r}: see --allow-host")
         same = page.netloc == host or page_host in (self.hosts or ())
         if origin is not None and scope["method"] not in ("GET", "HEAD") and not same:
-            raise Refused(403, "pages of other servers may not ask this one: see --allow-host")
+            raise Refused(403, "requests from pages of other servers are not allowed: see --allow-host")
         if self.token is None or scope["path"] in OPEN:
             return
         scheme, _, given = headers.get("authorization", "").partition(" ")
@@ -128,7 +128,7 @@ class Guard:
         except ClientDisconnect:
             pass  # there is none left to answer
         except asyncio.CancelledError:  # a server that was asked to stop has waited long enough
-            await refuse(Refused(503, "the server stops before it could answer"))
+            await refuse(Refused(503, "the server stopped before it could answer"))
         except Exception:
             log.exception("%s %r failed", scope["method"], scope["path"])
             await refuse(Refused(500, "the server failed on this request; its log says why"))

@@ -185,11 +185,13 @@ class ServedModel:
             if format == LOCKING and most > MOST_LOCKING:
                 most, allowed = MOST_LOCKING, "allowed in JPEG 2000: send a JPEG or a PNG"
             if height * width > most:
-                raise BadImage(name, f"{width}x{height} pixels are over the {most} that are {allowed}")
+                raise BadImage(name, f"{width}x{height} pixels exceed the {most} that are {allowed}")
             tall, wide = preprocessing.rescaled(size)
             if max(size) > MOST_RATIO * min(size) or tall * wide > MOST_RESIZED:
                 raise BadImage(
-                    name, f"{width}x{height} pixels are too narrow: sides may differ {MOST_RATIO}-fold"
+                    name,
+                    f"{width}x{height} pixels are too narrow: one side may be at most {MOST_RATIO} times the "
+                    "other",
                 )
 
         channels, value_range = preprocessing.channels, preprocessing.value_range
@@ -243,7 +245,9 @@ class ServedModel:
             for endpoint in self.endpoints:
                 endpoint.answer([Question("warm-up", gray, endpoint.parameters())])
         except BadImage as bad:
-            raise InputError(f"the model cannot be served, it fails on a gray image: {bad.reason}") from None
+            raise InputError(
+                f"the model cannot be served, since it fails on a gray image: {bad.reason}"
+            ) from None
 
 
 class Classifier(ServedModel):

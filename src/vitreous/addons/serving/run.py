@@ -142,9 +142,9 @@ async def load_again(server: Server, load_model: Callable[[], Loaded], asked: as
                 raise InputError("the new model has different endpoints: start another server for it")
             server.use(loaded)
         except Exception as error:
-            log.error("%s; the model that answers is kept", error, exc_info=not isinstance(error, InputError))
+            log.error("%s; the current model is kept", error, exc_info=not isinstance(error, InputError))
         else:
-            log.warning("the model is loaded again")
+            log.warning("the model has been reloaded")
 
 
 # --- the address -------------------------------------------------------------------------------------------
@@ -176,7 +176,7 @@ def bind(host: str, port: int) -> socket.socket:
     """A socket at an address. It does not listen yet, so that no client waits for a model that still loads.
     Raises InputError: no such address, or it is taken."""
     if not 0 <= port <= 65535:
-        raise InputError(f"{Param('port')} {port} is not a port: use 1 to 65535, or 0 for any that is free")
+        raise InputError(f"{Param('port')} {port} is not a port: use 1 to 65535, or 0 for any free port")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except (socket.gaierror, UnicodeError):

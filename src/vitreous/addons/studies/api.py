@@ -1,4 +1,4 @@
-"""`vitreous.study`: the claims of the papers, tried at small scale, and the ledger of their verdicts."""
+"""`vitreous.study`: the claims of the papers, tested at small scale, and the ledger of their verdicts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def list_studies() -> dict[str, str]:
 
 @with_options(StudyOptions)
 def study(name: str, data: object = None, **options: Unpack[StudyOptions]) -> Findings | Ledger:
-    """Try the claims of a paper at small scale, on generated images or sequences.
+    """Test the claims of a paper at small scale, on generated images or sequences.
 
     Example:
         >>> ledger = vt.study("ledger")  # the verdicts that come with the package
@@ -43,15 +43,16 @@ def study(name: str, data: object = None, **options: Unpack[StudyOptions]) -> Fi
         ['not-seen', 'seen', 'undecided']
 
     Args:
-        name: one of `list_studies()`; "all" for all of them, and "ledger" for the claims and verdicts of the
-            studies that have been run, without `out` and a folder studies/ those that come with the package.
-        data: images to learn instead of the generated ones, in any form that `train` takes, for the claims
-            that can be tried on any images; each seed holds out a quarter of them.
+        name: one of `list_studies()`; "all" for all of them; or "ledger" for the claims and verdicts of the
+            studies that have been run. Without `out` and a folder studies/, these are the studies that come
+            with the package.
+        data: images to train on instead of the generated ones, in any form that `train` takes, for the claims
+            that can be tested on any images; each seed holds out a quarter of them.
         options: of `StudyOptions`.
 
     Raises:
-        InputError: no such study, or an option or a setting that the study does not have.
-        KeyboardInterrupt: Ctrl-C; the same call goes on with the next trial.
+        InputError: the study does not exist, or it does not have an option or a setting.
+        KeyboardInterrupt: on Ctrl-C; the same call then continues with the next trial.
     """
     require_packages("matplotlib", "scipy", extra="train", what="a study")
     from vitreous.addons.studies.experiments import STUDIES, study_named
@@ -98,7 +99,7 @@ def study(name: str, data: object = None, **options: Unpack[StudyOptions]) -> Fi
         size = tree.get("image_size", OWN_SIZE)
         sides = (size, size) if isinstance(size, int) else size
         if not isinstance(sides, list | tuple) or len(sides) != 2:
-            raise InputError(f"image_size={size!r} is not a size: give one number, or two")
+            raise InputError(f"image_size={size!r} is not a size: pass one number, or two")
         own = OwnImages.read(data, (sides[0], sides[1]))
         chosen = [own.study(chosen[0])]
         tree = {name: value for name, value in tree.items() if name != "image_size"}

@@ -22,15 +22,15 @@ def study(
     name: Annotated[
         str | None,
         Parameter(
-            help="a study, or all; without a name they are listed; ledger: the verdicts of those that have "
-            "been run"
+            help="a study, or all; ledger: the verdicts of the studies that have been run. Without "
+            "a name, the studies are listed"
         ),
     ] = None,
     data: Annotated[
         str | None,
         Parameter(
             help="images to train on instead of the generated ones, in any form that train takes, for "
-            "the claims that can be tried on any images; each seed holds out a quarter of them"
+            "the claims that can be tested on any images; each seed holds out a quarter of them"
         ),
     ] = None,
     /,
@@ -49,7 +49,7 @@ def study(
     try:
         result = vt.study(name, data, **options)
     except KeyboardInterrupt:
-        print("vitreous:", said("stopped; the same command goes on with the next trial"), file=sys.stderr)
+        print("vitreous:", said("stopped; the same command continues with the next trial"), file=sys.stderr)
         return 130
     if json:
         print_json(result.to_json())

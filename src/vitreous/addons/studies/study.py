@@ -174,7 +174,7 @@ def with_settings(study: Study, tree: Tree) -> Study:
             raise InputError(f"unknown setting {name}: {nearest(name, [*known, 'model.width'])}")
         kind = type(getattr(trials[0], name))
         if isinstance(value, bool) or not isinstance(value, kind | int) or not value > 0:
-            raise InputError(f"{name} is {value!r}: give a number above 0")
+            raise InputError(f"{name} is {value!r}: pass a number above 0")
     model = tree.get("model", {})
     if not isinstance(model, Mapping):
         raise InputError("model is a group of settings, not a value: set model.width, for example")

@@ -331,7 +331,7 @@ def parse(rest: str) -> WorldOptions:
     world = replace(WorldOptions(labels), **values)
     for name, (low, high) in RANGES.items():
         if not low <= getattr(world, name) <= high:
-            raise InputError(f"world:{rest}: {name} is {getattr(world, name):g}: give {low} ... {high}")
+            raise InputError(f"world:{rest}: {name} is {getattr(world, name):g}: pass {low} ... {high}")
     if world.looks not in ("other", "same"):
-        raise InputError(f"world:{rest}: looks is {world.looks!r}: give other or same")
+        raise InputError(f"world:{rest}: looks is {world.looks!r}: use other or same")
     return world

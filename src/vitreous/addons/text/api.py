@@ -27,7 +27,7 @@ def train_translator(pairs: str | None = None, **options: Unpack[TranslatorOptio
         >>> found = vt.translate(run, ["twenty-one", "three"])
 
     Args:
-        pairs: a TSV file, two text files with a comma between, hf:NAME; by default numbers in words.
+        pairs: a TSV file, two text files separated by a comma, or hf:NAME; by default, numbers in words.
         options: of `TranslatorOptions`.
 
     Raises:
@@ -41,8 +41,8 @@ def train_translator(pairs: str | None = None, **options: Unpack[TranslatorOptio
 
 
 class TranslatedText(NamedTuple):
-    """A text, its translation, and the translation's log probability divided by a power of its length; no
-    score with one beam, and where there was nothing to translate."""
+    """A text, its translation, and the log probability of the translation, divided by a power of its length.
+    There is no score with one beam, or if there was nothing to translate."""
 
     source: str
     text: str
@@ -68,20 +68,21 @@ class Translations(Result):
 
 @with_options(TranslateOptions)
 def translate(model: Any, texts: str | Sequence[str], **options: Unpack[TranslateOptions]) -> Translations:
-    """Translate texts with a model of `train_translator`.
+    """Translate texts with a model that `train_translator` has trained.
 
     Example:
         >>> [each.source for each in vt.translate("runs/numbers", ["twenty-one", "three"])]  # and .text
         ['twenty-one', 'three']
 
     Args:
-        model: a run or the model in it; or a published Marian, a folder or hf:org/name; or such a model,
-            loaded.
-        texts: one or many; an empty one stays empty.
+        model: a run, or the model in it; a published Marian model (a folder or hf:org/name); or such a model,
+            already loaded.
+        texts: one or more texts; an empty text stays empty.
         options: of `TranslateOptions`.
 
     Raises:
-        InputError: no such run or another model, no text at all, or one that is too long.
+        InputError: the run does not exist, the model does not translate, there is no text, or a text is too
+            long.
     """
     from vitreous.addons.text.models import Translator
     from vitreous.tasks.answerer import has_weights

@@ -41,7 +41,7 @@ def translate(
         print_named("try", f"vitreous translate {path} {example}")
 
     if not words:
-        raise CallError('say what: vitreous translate train, or vitreous translate RUN "text"')
+        raise CallError('say what to do: vitreous translate train, or vitreous translate RUN "text"')
     run, *texts = words
     if run == "train":
         return train_or_resume(
@@ -57,8 +57,8 @@ def translate(
         )
     if resume or moved_data or not options.keys() <= TranslateOptions.__annotations__.keys():
         raise CallError(
-            "a run that translates takes only --beams, --length-penalty, --batch-size, --device, "
-            "--precision and --json: all else is for vitreous translate train"
+            "translating with a run takes only --beams, --length-penalty, --batch-size, --device, "
+            "--precision and --json: other options are for vitreous translate train"
         )
     answering: dict[str, Any] = {**options}
     found = vt.translate(run, texts or read_stdin().removesuffix("\n").split("\n"), **answering)

@@ -59,7 +59,9 @@ class DecoderConfig(Config):
         if self.width % self.heads:
             raise ValueError(f"width {self.width} is not a multiple of {self.heads} heads: change one")
         if self.norm == "pre" and not self.final_norm:
-            raise ValueError("pre-norm layers need final_norm=True: nothing else normalizes the last one")
+            raise ValueError(
+                "pre-norm layers need final_norm=True: nothing else normalizes the output of the last layer"
+            )
         for name in ("pad", "start", "end"):
             if getattr(self, name) >= self.vocabulary:
                 raise ValueError(

@@ -160,7 +160,7 @@ def inspect_translator(
     model that is given without its tokenizer."""
     if isinstance(answerer, nn.Module):
         kind = type(answerer).__name__
-        raise InputError(f"a {kind} has no tokenizer for its text: give the run, or its model folder")
+        raise InputError(f"a {kind} has no tokenizer for its text: pass the run, or its model folder")
     sources = few_sources(examples) if isinstance(examples[0], Pair) else examples
     return write_translation_report(answerer, sources, folder, Path(request.name))
 

@@ -1,4 +1,5 @@
-"""Models that write text, with the tokenizer that they were trained with: images or texts in, texts out."""
+"""Models that generate text, with the tokenizer that they were trained with: images or texts in, texts
+out."""
 
 from __future__ import annotations
 
@@ -25,11 +26,11 @@ IMAGE_BATCH, TEXT_BATCH = 64, 128  # images and texts decoded together
 
 
 class WrittenText(NamedTuple):
-    """A text that a model wrote.
+    """A text that a model has generated.
 
     Attributes:
         score: its log probability divided by a power of its length; None if it was decoded greedily.
-        ids: its tokens, with the start mark, and the end mark if it was reached.
+        ids: its tokens, including the start token, and the end token if it was reached.
     """
 
     text: str
@@ -38,7 +39,7 @@ class WrittenText(NamedTuple):
 
 
 class TextModel:
-    """A model that writes text, and the tokenizer that it was trained with.
+    """A model that generates text, and the tokenizer that it was trained with.
 
     Raises:
         InputError: the tokenizer has tokens that the model does not know.
@@ -52,20 +53,20 @@ class TextModel:
         vocabulary = model.text.config.vocabulary
         if len(tokenizer) > vocabulary:
             raise InputError(
-                f"the tokenizer has {len(tokenizer)} tokens, the model knows {vocabulary}: they do not "
+                f"the tokenizer has {len(tokenizer)} tokens, but the model knows {vocabulary}: they do not "
                 "belong together"
             )
 
     @classmethod
     def load(cls, path: str | Path, **options: Any) -> Self:
-        """Load a model from a run directory or its `model/`, or a published Marian or TrOCR: a folder with
-        its tokenizer's files, or `hf:org/name`.
+        """Load a model from a run directory or its `model/`; or a published Marian or TrOCR model: a folder
+        with the tokenizer's files, or `hf:org/name`.
 
         Args:
-            options: `device` and `dtype`, as of `vitreous.load`.
+            options: `device` and `dtype`, as in `vitreous.load`.
 
         Raises:
-            InputError: it is another model, or it is damaged.
+            InputError: it is another kind of model, or it is damaged.
         """
         model: Any = load(path, **options)
         if not isinstance(model, cls.kind):
@@ -74,8 +75,8 @@ class TextModel:
 
     @classmethod
     def of(cls, model: Any) -> Self:
-        """Take the tokenizer beside the file that `model` was loaded from. Raises InputError: it was not
-        loaded from a file, or there is no tokenizer."""
+        """Use the tokenizer next to the file that `model` was loaded from. Raises InputError: the model was
+        not loaded from a file, or there is no tokenizer."""
         if model.origin is None:
             raise InputError(
                 f"the {type(model).__name__} was not loaded from a file, so its tokenizer is not known: pass "
@@ -88,7 +89,7 @@ class TextModel:
 
     @property
     def device(self) -> torch.device:
-        """Where it computes."""
+        """The device of the model."""
         return self.model.text.tokens.weight.device
 
     def search(self, memory: Memory, **options: Any) -> list[WrittenText]:
@@ -98,13 +99,14 @@ class TextModel:
         return [WrittenText(self.tokenizer.decode(row), score, self.written(row)) for row, score in best]
 
     def written(self, ids: list[int]) -> list[int]:
-        """Written ids without the padding after the end mark; the first may be a start mark of its number."""
+        """Return the generated ids without the padding after the end token; the first may be a start
+        token."""
         end = self.tokenizer.end
         return ids[: ids.index(end, 1) + 1] if end in ids[1:] else ids
 
 
 class Reader(TextModel):
-    """A captioner: writes the text of images, many at a time.
+    """A captioner, which reads the text in a batch of images.
 
     Example:
         >>> reader = vt.Reader.load("trocr")  # or hf:microsoft/trocr-small-printed
@@ -112,8 +114,8 @@ class Reader(TextModel):
         1
 
     Args:
-        model: that reads the images.
-        tokenizer: of the texts that it writes.
+        model: the model that reads the images.
+        tokenizer: the tokenizer of the texts that it writes.
     """
 
     kind = Captioner
@@ -135,7 +137,7 @@ class Reader(TextModel):
 
 
 class Translator(TextModel):
-    """Translates texts with a beam (or greedily), many at a time.
+    """A translator, which translates a batch of texts with beam search or greedily.
 
     Example:
         >>> translator = vt.Translator.load("runs/numbers")
@@ -143,8 +145,8 @@ class Translator(TextModel):
         2
 
     Args:
-        model: that reads one language and writes another.
-        tokenizer: of both.
+        model: the model that reads one language and writes another.
+        tokenizer: the tokenizer of both languages.
     """
 
     kind = Transformer
@@ -172,9 +174,9 @@ class Translator(TextModel):
         max_length: int | None = None,
         batch_size: int = TEXT_BATCH,
     ) -> list[WrittenText]:
-        """Return a translation of each text, in order. One beam decodes greedily. max_length: tokens that a
-        translation may have; by default 50 more than its source (section 6.1), and never more than the model
-        can write."""
+        """Return a translation of each text, in order. One beam means greedy decoding. max_length: maximum
+        number of tokens of a translation; by default 50 more than its source (section 6.1), and never more
+        than the model can generate."""
         rows = [self.encode(text) for text in texts]
         by_length = sorted(range(len(rows)), key=lambda row: len(rows[row]))
         results: dict[int, WrittenText] = {}
@@ -196,7 +198,8 @@ class Translator(TextModel):
 
 
 def read_tokenizer(folder: str | Path) -> str:
-    """Read the tokenizer of a native model that writes text, in the format of the tokenizers library. Raises
+    """Read the tokenizer of a native model that generates text, in the format of the tokenizers library.
+    Raises
     InputError: it is missing or damaged, or not the one that the model was trained with."""
     folder = model_folder(Path(folder))
     described = read_json(folder / "config.json")

@@ -36,7 +36,7 @@ def read_marian(source: Source) -> Spec:
     check_no_overrides(source)
     where = f"{source.where}/config.json"
     if source.facts.whole.get("model_type") != "marian":
-        raise InputError(f"{where} does not describe a Marian model: its model_type is another")
+        raise InputError(f"{where} does not describe a Marian model: its model_type is a different one")
     # what it says about decoding is in a file of its own
     path = Path(source.where) / "generation_config.json"
     with understood(where):

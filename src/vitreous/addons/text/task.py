@@ -142,7 +142,7 @@ class Translation(Task[TranslationConfig, Parallel, Sequence[Pair], Translator])
             },
             'translate RUN "..."',
             "ids = model(source, target)  # see vt.Translator for texts",
-            "The figures hold for texts like those it was measured on.",
+            "The metrics apply to texts like those it was evaluated on.",
         ),
         source=NUMBERS,
         panels="text",

@@ -153,7 +153,7 @@ def text_lines(path: Path) -> list[str]:
     try:
         text = read_text(path, "utf-8-sig")
     except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}; give {KINDS}") from None
+        raise InputError(f"cannot read {path}: {error.strerror}; pass {KINDS}") from None
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8 text (byte {error.start}): save it as UTF-8") from None
     return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
@@ -173,11 +173,11 @@ def tsv(path: Path) -> Iterator[tuple[str, str]]:
 def two_files(paths: Sequence[Path]) -> Iterator[tuple[str, str]]:
     """Line i of the first file and line i of the second."""
     if len(paths) != 2:
-        raise InputError(f"{','.join(map(str, paths))}: {len(paths)} files were given; give {KINDS}")
+        raise InputError(f"{','.join(map(str, paths))}: {len(paths)} files were given; pass {KINDS}")
     source, target = text_lines(paths[0]), text_lines(paths[1])
     if len(source) != len(target):
         raise InputError(
-            f"{paths[0]} has {len(source)} lines, {paths[1]} has {len(target)}: give files that match "
+            f"{paths[0]} has {len(source)} lines, but {paths[1]} has {len(target)}: pass files that match "
             "line by line"
         )
     yield from zip(source, target, strict=True)

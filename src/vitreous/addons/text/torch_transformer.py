@@ -80,7 +80,7 @@ def facts_of(module: nn.Module) -> dict[str, object] | None:
         return None
     first: Any = module.encoder.layers[0]
     if not module.batch_first:
-        log.warning("the Transformer takes (tokens, batch, width), its copy (batch, tokens, width)")
+        log.warning("the Transformer takes (tokens, batch, width), but its copy takes (batch, tokens, width)")
     return {
         "heads": module.nhead,
         "norm": "pre" if first.norm_first else "post",

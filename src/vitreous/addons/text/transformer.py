@@ -244,7 +244,7 @@ class SequenceModel(nn.Module):
 
 
 class Transformer(SequenceModel):
-    """The encoder-decoder as its configuration says; `TransformerConfig.base()` is the paper's.
+    """The encoder-decoder built from a configuration; `TransformerConfig.base()` is the paper's.
 
     Example:
         >>> config = vt.TransformerConfig(vocabulary=100, width=32, depth=2, heads=4, mlp_dim=64)
@@ -281,7 +281,7 @@ class Transformer(SequenceModel):
 
 
 class Captioner(SequenceModel):
-    """A ViT and a decoder that reads all of its tokens, the class token too.
+    """A ViT with a text decoder that attends to all of its tokens, including the class token.
 
     Example:
         >>> from vitreous.addons.text.config import CaptionerConfig, DecoderConfig
@@ -292,8 +292,8 @@ class Captioner(SequenceModel):
         torch.Size([1, 7, 100])
 
     Args:
-        config: of the encoder and of the decoder.
-        preprocessing: from images to what the encoder takes; by default squashed to its size.
+        config: the configuration of the encoder and of the decoder.
+        preprocessing: converts images to the input of the encoder; by default, they are squashed to its size.
         seed: random seed of the weights.
     """
 

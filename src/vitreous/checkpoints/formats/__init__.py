@@ -51,8 +51,8 @@ def added_families() -> dict[str, str]:
 
 
 def list_families() -> dict[str, dict[str, str]]:
-    """Return every family of models whose checkpoints are read: in which formats, and whether it is written
-    there.
+    """Return every family of models whose checkpoints can be read: in which formats, and whether each can
+    also be written.
 
     {"DINOv3": {"dinov3": "in, out", ...}, "Marian": {"marian": "in"}, ...}
 
@@ -70,7 +70,7 @@ def list_families() -> dict[str, dict[str, str]]:
 
 
 def list_formats() -> dict[str, str]:
-    """Return every format that is read, by name: what it is, and whether it is written too.
+    """Return a description of every format that can be read, by name, and whether it can also be written.
 
     Example:
         >>> vt.list_formats()["timm"]

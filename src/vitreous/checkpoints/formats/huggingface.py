@@ -200,7 +200,7 @@ def huggingface_fields(source: Source, family: families.Family) -> dict[str, obj
     ):
         raise InputError(
             f"{source.where}: a state dict of a CLIP does not store its activation: pass mlp='quick_gelu' "
-            "for OpenAI's models, mlp='gelu' for most others, or keep its config.json beside it"
+            "for OpenAI's models, mlp='gelu' for most others, or keep its config.json next to it"
         )
     if mlp == "gelu":
         mlp = activation_of(source, "hidden_act", activation)

@@ -163,7 +163,7 @@ UNKNOWN_PARTS = {
     "crops of one image with fractional positions": ("phi4_multimodal_vision",),
     "patches of a spectrogram": ("audio-spectrogram-transformer",),
     "attention over channels and windows (DaViT)": ("florence_vision", "florence2", "davit"),
-    "rotary positions beside interpolated ones, and patches in time": (
+    "rotary positions in addition to interpolated ones, and patches in time": (
         *("glm4v_vision", "glm4v", "glm4v_moe_vision", "glm4v_moe"),
     ),
 }

@@ -106,8 +106,8 @@ def geometry(source: Source, described: Mapping[str, Any], config: ViTConfig) ->
         fraction = (min(made) if shorter else made[0]) / tall
         if shorter and made[0] != made[1]:
             source.assumed.append(
-                f"the crop of {made[0]}x{made[1]} pixels is taken of an image that covers it, where "
-                "transformers' may be smaller and get black borders"
+                f"the crop of {made[0]}x{made[1]} pixels is taken from an image that covers it; in "
+                "transformers, the image may be smaller and get black borders"
             )
         elif fraction > 1 or made[0] * wide != made[1] * tall:
             raise InputError(

@@ -64,7 +64,7 @@ def write_huggingface(model: Model, path: Path) -> None:
     if form.family.square and len(set(config.image_size)) > 1:
         kinds = described["architectures"]
         assert isinstance(kinds, list)  # as each form gives it
-        log.warning("the folder is for vitreous: transformers' %s takes square images alone", kinds[0])
+        log.warning("only vitreous can use this folder: transformers' %s takes only square images", kinds[0])
     labels = {} if form.family is families.CLIP else label_fields(model)
     look = preprocessor_config(model.preprocessing)
     if described["model_type"] == "siglip2_vision_model":

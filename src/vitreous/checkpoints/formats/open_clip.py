@@ -179,7 +179,7 @@ def activation(source: Source, *, archive: bool) -> str:
     if "mlp" not in source.specified:
         raise InputError(
             f"{source.where}: a state dict of a CLIP does not store its activation: pass mlp='quick_gelu' "
-            "for OpenAI's models, mlp='gelu' for most others, or keep its open_clip_config.json beside it"
+            "for OpenAI's models, mlp='gelu' for most others, or keep its open_clip_config.json next to it"
         )
     return str(source.specified["mlp"])
 

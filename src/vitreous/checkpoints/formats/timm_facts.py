@@ -147,8 +147,8 @@ def conflicts_of(config: Mapping[str, object], row: Mapping[str, object]) -> tup
     if not args or beside == theirs:
         return ()
     return (
-        f"global_pool={beside!r} beside model_args is taken, as its author's model had it; "
-        f"timm.create_model does not read it there and pools by {theirs!r}",
+        f"global_pool={beside!r} next to model_args is used, as in its author's model; timm.create_model "
+        f"does not read it there and pools by {theirs!r}",
     )
 
 

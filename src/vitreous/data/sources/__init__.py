@@ -118,7 +118,7 @@ def check_form(spec: object, config: DataConfig, targets: TargetKind) -> None:
         )
     if isinstance(spec, str) and kind not in ("manifest", "hub"):
         raise InputError(
-            f"{spec} has no numbers to predict: give a manifest (.csv, .tsv or .parquet) whose "
+            f"{spec} has no numbers to predict: pass a manifest (.csv, .tsv or .parquet) whose "
             "column label has a number for each image, or hf:NAME"
         )
 

@@ -248,7 +248,7 @@ def text_table(text: str, where: str) -> ManifestTable:
         table = list(csv.reader(file, delimiter=delimiter))
     except csv.Error as error:  # such as a field longer than any name
         raise InputError(
-            f"{where} is not a table ({error}): close its quotation marks, or give another kind of file"
+            f"{where} is not a table ({error}): close its quotation marks, or pass another kind of file"
         ) from None
     if not table:
         return ManifestTable([], {})

@@ -72,7 +72,7 @@ def open_objects(data: object, config: DataConfig, kind: TargetKind) -> SplitPar
     if unknown := sorted(set(map(str, parts)) - PARTS.keys()):
         raise InputError(f"DATA has a split {unknown[0]!r}: name the splits train, val and test")
     if "train" not in parts:
-        raise InputError("DATA has no split 'train': give the training images that name")
+        raise InputError("DATA has no split 'train': pass the training images that name")
     if hasattr(parts["train"], "cast_column"):  # of the datasets library
         return open_tables(dict(parts), "datasets.Dataset", config, kind)
     train = read_objects(parts["train"], kind)
@@ -93,16 +93,16 @@ def read_objects(data: object, kind: TargetKind, classes: tuple[str, ...] | None
         labels = list(as_plain(data[1]))
         if len(images) != len(labels):
             raise InputError(
-                f"DATA has {len(images)} images and {len(labels)} labels: give one for each image"
+                f"DATA has {len(images)} images and {len(labels)} labels: pass one for each image"
             )
     elif isinstance(data, Indexed) and not isinstance(data, str | bytes):
         images = data
         pairs = kind != "unlabeled" or not len(data) or isinstance(data[0], list | tuple)
         labels = pair_labels(data) if pairs else [None] * len(data)
     else:
-        raise InputError(f"DATA is a {name}: give {KINDS}")
+        raise InputError(f"DATA is a {name}: pass {KINDS}")
     if not labels:
-        raise InputError(f"DATA ({name}) is empty: give {KINDS}")
+        raise InputError(f"DATA ({name}) is empty: pass {KINDS}")
     if kind == "numbers":
         return ObjectImages(images, numbers_of(labels, name), pairs=pairs, name=name)
     known = classes or tuple(map(str, getattr(data, "classes", ())))
@@ -126,7 +126,7 @@ def pair_labels(data: Indexed) -> list[object]:
     for index in range(len(data)):
         item = data[index]
         if not isinstance(item, Sequence) or len(item) != 2:
-            raise InputError(f"item {index} of DATA is not a pair (image, label): give {KINDS}")
+            raise InputError(f"item {index} of DATA is not a pair (image, label): pass {KINDS}")
         labels.append(item[1])
     return labels
 
@@ -142,7 +142,7 @@ def class_targets(
     # Several labels for each image, or one: all the values that there are, and of which types they are.
     several = [isinstance(label, list | tuple | set) for label in plain]
     if any(several) and not all(several):
-        raise InputError(f"{name} has one label for some images and several for others: give a list for each")
+        raise InputError(f"{name} has one label for some images and several for others: pass a list for each")
     rows = [list(label) if lists else [label] for label, lists in zip(plain, several, strict=True)]
     values = list(chain.from_iterable(rows))
     if not values:
@@ -180,7 +180,7 @@ def numbered_targets(numbers: Sequence[int], classes: tuple[str, ...], name: str
     least, largest = min(numbers), max(numbers)
     if least < 0 or (classes and largest >= len(classes)):
         most = len(classes) - 1 if classes else "the number of classes - 1"
-        raise InputError(f"{name} has the label {least if least < 0 else largest}: give 0 ... {most}")
+        raise InputError(f"{name} has the label {least if least < 0 else largest}: pass 0 ... {most}")
     return ClassTargets(np.array(numbers, dtype=np.int64), classes or tuple(map(str, range(largest + 1))))
 
 
@@ -195,7 +195,7 @@ def weighted_targets(labels: Sequence[Sequence[float]], classes: tuple[str, ...]
     widths = {len(label) for label in labels}
     if len(widths) > 1 or (classes and widths != {len(classes)}):
         raise InputError(
-            f"{name} has rows of {sorted(widths)} numbers as labels: give one number for each class"
+            f"{name} has rows of {sorted(widths)} numbers as labels: pass one number for each class"
         )
     rows = np.array(labels, dtype=np.float32)
     if not ((rows >= 0) & (rows <= 1)).all():

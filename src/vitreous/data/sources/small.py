@@ -191,7 +191,7 @@ def read_idx(root: Path, name: str) -> NDArray[np.uint8]:
     values = np.frombuffer(data[4 + 4 * data[3] :], dtype=np.uint8)
     if len(values) != math.prod(sides):
         raise InputError(
-            f"{path} has {len(values)} values instead of {math.prod(sides)}: it is truncated, download it "
+            f"{path} has {len(values)} values instead of {math.prod(sides)}: it is truncated; download it "
             "again"
         )
     return values.reshape(sides)

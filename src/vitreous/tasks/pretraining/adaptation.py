@@ -81,7 +81,7 @@ def by_neighbors(train: ImageDataset, asked: ImageDataset | None) -> FeatureMeas
         return answers == queries.targets
 
     count = len(train if asked is None else asked)
-    name = said("of {count} images the class is that of their nearest neighbors", count=count)
+    name = said("share of {count} images whose class is that of their nearest neighbors", count=count)
     return FeatureMeasure(name, right)
 
 
@@ -110,7 +110,8 @@ def by_gradients_and_colors(images: ImageDataset) -> FeatureMeasure:
         return both
 
     name = said(
-        "of {count} images the nearest one is among the {near} nearest by gradients and colors, too",
+        "share of {count} images whose nearest neighbor is also among the {near} nearest by gradients and "
+        "colors",
         count=len(rows),
         near=count,
     )

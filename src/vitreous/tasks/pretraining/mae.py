@@ -43,8 +43,8 @@ log = logging.getLogger(__name__)
 
 
 class MAE(MaskedPrediction):
-    """The objective around `model`, which must have its positions at the stem: those of every layer or inside
-    the attention would not know which patches were removed.
+    """A masked autoencoder around `model`, whose positions must be added at the stem: positions in every
+    layer or inside attention would not account for the removed patches.
 
     Example:
         >>> encoder = vt.create("ViT-Ti/16", image_size=64, num_classes=None)
@@ -56,7 +56,7 @@ class MAE(MaskedPrediction):
 
     Args:
         model: the encoder.
-        config: of the mask and the decoder; by default the paper's.
+        config: the configuration of the mask and the decoder; by default the paper's.
         seed: random seed of the decoder's weights.
     """
 

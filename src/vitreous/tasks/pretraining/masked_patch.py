@@ -62,7 +62,7 @@ class MaskedPatchPrediction(MaskedPrediction):
         if not round(self.num_patches * self.config.corrupted):
             raise InputError(
                 f"pretraining.masked_patch.corrupted={self.config.corrupted:g} corrupts none of the "
-                f"{self.num_patches} patches: give a larger share, or smaller patches"
+                f"{self.num_patches} patches: use a larger share, or smaller patches"
             )
         if self.target != "pixels" and vit.channels > 3:
             raise InputError(
