@@ -73,7 +73,7 @@ def model_fields(tree: dict[str, Any], image_size: ImageSize | None) -> dict[str
 
 def changed_fields(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of the model's configuration that the options `settings`, `config` and `image_size`
-    change. Raises InputError: as `settings_tree` and `model_fields`."""
+    change. Raises InputError if `settings_tree` or `model_fields` does."""
     return model_fields(settings_tree(options["settings"], options["config"]), options["image_size"])
 
 

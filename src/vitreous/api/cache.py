@@ -54,8 +54,8 @@ def cache_use() -> CacheUse:
 
 
 def cached_in(folder: Path) -> list[Path]:
-    """Return the cache's own files and folders in one of its folders. Others may be the user's, if
-    $VITREOUS_CACHE is a folder that already contains such names."""
+    """Return the cache's own files and folders in one of its folders. Other files may be the user's,
+    if $VITREOUS_CACHE points to a folder that already had subfolders with these names."""
     with suppress(FileNotFoundError, NotADirectoryError):
         return [each for each in folder.iterdir() if CACHED.fullmatch(each.name)]
     return []

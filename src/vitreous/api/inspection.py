@@ -256,7 +256,8 @@ def attribute(model: ModelLike, images: object, **options: Unpack[AttributeOptio
 
 def viewed(model: ModelLike, preprocessing: Preprocessing | None, fields: dict[str, object]) -> Any:
     """Return the model that MODEL means, in half precision a copy in float32; a module of another library
-    may stay as it is. Raises InputError: as `resolve_model`; or `preprocessing` for a model that has one."""
+    may stay as it is. Raises InputError if `resolve_model` does, or if
+    `preprocessing` is given for a model that has its own."""
     if isinstance(model, nn.Module) and not is_runnable(model) and not fields:
         return live.live_model(model, preprocessing)
     refuse_preprocessing(preprocessing)

@@ -71,8 +71,8 @@ def known_module(model: object) -> Any:
 
 
 def native_aspect(model: ModelLike, patches: int, fields: Mapping[str, object]) -> aspect.NativeAspect:
-    """Return what MODEL means as a model that takes each image in its own aspect ratio. Raises InputError: as
-    `resolve_model`; or it cannot."""
+    """Return what MODEL means as a model that takes each image in its own aspect ratio. Raises InputError if
+    `resolve_model` does, or if the model cannot do this."""
     check_whole("patches", patches)
     if patches < 1:
         raise InputError(f"{Param('patches')} {patches} leaves nothing of the image: use 1 or more")

@@ -203,7 +203,7 @@ def push_to_hub(
         The address of the upload.
 
     Raises:
-        InputError: as for `save`; or the hub cannot be reached, or does not allow the upload.
+        InputError: if `save` raises it, or the hub cannot be reached or does not allow the upload.
     """
     path = path_of_run(model)
     card = Path(path) / "README.md" if isinstance(path, str | Path) else None

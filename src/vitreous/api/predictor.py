@@ -239,7 +239,7 @@ LATEST: dict[str, Predictor] = {}  # the one that was made last for a stored mod
 
 def predictor_for(model: ModelLike, output: str, *, patches: int | None, **options: Any) -> Predictor:
     """Return what answers as the options of `predict` and `embed` ask, with `patches` to each image in its
-    own aspect ratio. Raises InputError: as `native_aspect`.
+    own aspect ratio. Raises InputError if `native_aspect` does.
 
     Of a stored model the one that was opened last stays open, for as long as what was asked of it is asked
     again and no file of the model has changed: `vitreous.predict` in a loop reads the weights once. It is one

@@ -102,7 +102,7 @@ class Run(Result):
 
     @property
     def metrics(self) -> list[MetricsRow]:
-        """The rows of metrics.jsonl: step, epoch, loss, learning rate and what validation measured."""
+        """The rows of metrics.jsonl: step, epoch, loss, learning rate and validation metrics."""
         return open_run(self.path).metrics()
 
     @property

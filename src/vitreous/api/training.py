@@ -222,7 +222,8 @@ def minutes_of_waiting(settings: Tree) -> float:
 
 
 def forecast_of(request: TrainRequest, device: str) -> Forecast:
-    """Return what a training would be. Raises InputError: as `start_training`; or several processes ask."""
+    """Return the forecast of a training run. Raises InputError if `start_training` does, or if
+    there are several processes."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise InputError(f"{Param('dry_run')} times a single process: leave out torchrun")
     init, notes = request.init, list[str]()

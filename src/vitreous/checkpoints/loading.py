@@ -131,8 +131,8 @@ def check_place(device: DeviceLike, dtype: Dtype) -> None:
 
 
 def load_image_model(source: Checkpoint, **options: Any) -> Model:
-    """Load a model of images alone, with the options of `load`. Raises InputError: as `load`; or it is a
-    model of another kind."""
+    """Load a model of images alone, with the options of `load`. Raises InputError if `load` does, or if it is
+    a model of another kind."""
     model = load(source, **options)
     if not isinstance(model, Model):
         raise InputError(

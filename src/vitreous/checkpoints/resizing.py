@@ -135,7 +135,7 @@ def resize(
 
 
 def resized(model: Resized, sizes: Mapping[str, SizeLike], *, positions: str, patches: str) -> Resized:
-    """Return the same model with other sizes. Raises InputError: as `resize`.
+    """Return the same model with other sizes. Raises InputError if `resize` does.
 
     Args:
         positions, patches: how each is resampled.

@@ -282,7 +282,7 @@ class ColorJitterConfig(Config):
     contrast: NotNegative = setting(0.3, "range of the random factor: 1 ± this value")
     saturation: NotNegative = setting(0.3, "range of the random factor: 1 ± this value")
     hue: Annotated[float, Field(ge=0, le=0.5)] = setting(
-        0.0, "range of the random shift: ± this share of the color circle, up to 0.5"
+        0.0, "range of the random shift of the hue: ± this share of the color wheel, up to 0.5"
     )
 
 

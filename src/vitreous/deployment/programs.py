@@ -158,8 +158,8 @@ def open_exported(path: Path) -> Exported:
 
 
 def open_program(path: Path) -> Program:
-    """Open an exported file as a module. Raises InputError: as `open_exported`, or its model is of another
-    kind."""
+    """Open an exported file as a module. Raises InputError if `open_exported` does, or if its model is of
+    another kind."""
     from vitreous.checkpoints.native import CONFIGS
     from vitreous.models.model import Program
 

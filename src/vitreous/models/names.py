@@ -77,7 +77,7 @@ def config_of(name: str | ViTConfig | BiTConfig, **overrides: object) -> ViTConf
 
 def config_of_kind(name: str, overrides: Mapping[str, object]) -> Config | None:
     """Return the configuration that a name of an add-on stands for, with any field changed; None where it is
-    no such name. Raises InputError: as `config_of`."""
+    no such name. Raises InputError if `config_of` does."""
     for kind in kinds().values():
         if kind.prefix and name.startswith(kind.prefix):
             config: Config = imported(kind.config).checked({}, merged(imported(kind.named)(name), overrides))

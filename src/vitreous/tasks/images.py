@@ -295,8 +295,8 @@ class ImageTask(Task[ImageConfigT, ImagesT, ImageDataset, ModelT]):
         self, spec: str, answerer: ModelT, data: str | None, settings: Tree
     ) -> HeldOut[ImageDataset]:
         """Return what a model is calibrated on: the validation set of data that it learned from; of other
-        data everything but a test set, without the images that it learned from. Raises InputError: as
-        `held_out`, or there is no validation set."""
+        data everything but a test set, without the images that it learned from. Raises InputError if
+        `held_out` does, or if there is no validation set."""
         source, learned, split, parts = self.parts_for(spec, answerer, data, settings)
         if learned and (drawn := DRAWN & settings.get("data", {}).keys()):
             raise InputError(

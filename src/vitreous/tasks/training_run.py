@@ -107,7 +107,7 @@ def with_run(
 
 
 def task_to_resume(path: Path, command: str, task: str | None) -> AnyTask:
-    """Return the task of a run that is to be continued. Raises InputError: as `resume_run`."""
+    """Return the task of a run that is to be continued. Raises InputError if `resume_run` does."""
     kind = task_of_run(path)
     if kind.config.command != command:
         raise InputError(other_command(kind, path, command))

@@ -127,7 +127,7 @@ def plan_by_trials(
         kept: trials of `out` that were interrupted, and go on.
 
     Raises:
-        InputError: as `Task.plan`, or there is something at `out` already.
+        InputError: if `Task.plan` raises it, or there is something at `out` already.
     """
     clock = clock or Clock()
     trials: Trials | None = None
@@ -224,8 +224,8 @@ def with_kept_trials(plan: AnyPlan, place: Place) -> AnyPlan:
 
 def compare(trials: Trials) -> tuple[TrainingMethod, tuple[str, ...]]:
     """Try the candidates one after the other. Return the training that follows, and sentences about it. The
-    best so far is the model of the run directory, so that there is one after seconds. Raises InputError: as
-    `Task.plan`."""
+    best so far is the model of the run directory, so that there is one after seconds. Raises InputError if
+    `Task.plan` does."""
     task, data, settings = trials.plan.task, trials.data, trials.settings
     table, tell = trials.table, trials.tell
     tell(said("comparing candidates on {count:,} training images", count=len(data.train)))

@@ -111,8 +111,8 @@ class ScheduleConfig(Config):
     )
     warmup_start: Share | None = setting(
         None,
-        "learning rate of the first step, as a share of the peak; None: one step's share of the "
-        "warm-up, so that the first step changes the weights",
+        "learning rate of the first step, as a share of the peak; None: 1 divided by the number "
+        "of warm-up steps, so that the first step changes the weights",
     )
 
 
@@ -217,7 +217,7 @@ class LoRAConfig(Config):
 
 
 class EMAConfig(Config):
-    """Averaged weights: those that a run tests and saves."""
+    """The moving average of the weights, which is what a run evaluates and saves."""
 
     decay: float = setting(0.999, "share of the average that is kept in each step", gt=0, lt=1)
     warmup: bool = setting(
@@ -395,8 +395,8 @@ class TrainingConfig(Config):
     head: HeadConfig | None = setting(None, "how the head is initialized; None: as `initialization` says")
     freeze: Annotated[tuple[str, ...], NameList] = setting(
         (),
-        'parts that are not trained: "stem", "blocks.0"; "backbone": everything except the '
-        'head; "position.prefix": the class token has no position embedding',
+        'parts that are not trained: "stem", "blocks.0", ...; "backbone" means everything except the '
+        'head, and "position.prefix" the position embedding of the class token, which is also set to 0',
     )
     lora: LoRAConfig | None = setting(
         None, "low-rank corrections of frozen matrices; None: all weights are trained"

@@ -103,7 +103,7 @@ class RunDirectory(Generic[ConfigT]):
                 it has, if it came to that.
 
         Raises:
-            InputError: as `create`; or a process, on another machine, does not see the directory.
+            InputError: if `create` raises it, or a process on another machine does not see the directory.
         """
         new = False
         if world.first and (new := not (begun and (path / "config.toml").exists())):

@@ -80,7 +80,7 @@ class MAE(MaskedPrediction):
             options: as of `vitreous.load`; and fields of `MAEConfig`, over what the checkpoint says.
 
         Raises:
-            InputError: as of `vitreous.load`; or there is no decoder.
+            InputError: if `vitreous.load` raises it, or there is no decoder.
         """
         settings = {name: options.pop(name) for name in MAEConfig.model_fields if name in options}
         opened = open_checkpoint(source)
@@ -105,7 +105,7 @@ class MAE(MaskedPrediction):
             path: a .pth of the authors' code, whose names are timm's, or a folder for format huggingface.
 
         Raises:
-            InputError: as of `vitreous.save`; or their code has another decoder.
+            InputError: if `vitreous.save` raises it, or their code has another decoder.
         """
         path, authors = Path(path), format == "timm"
         if format not in ("timm", "huggingface") or authors != (path.suffix in (".pth", ".pt")):
