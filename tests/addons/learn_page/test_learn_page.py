@@ -649,6 +649,41 @@ def test_ten_steps_tell_the_story_of_the_image_on_the_screen(browser: Any, page:
         tab.wait_for_function("() => story.frame === 0")
 
 
+@pytest.mark.parametrize("motion", ["no-preference", "reduce"])
+def test_the_story_opens_where_the_reader_sees_it(browser: Any, page: Path, motion: str) -> None:
+    """Its button is far below it on a phone; a tap there brings the story into view."""
+    options = {"has_touch": True, "is_mobile": True, "reduced_motion": motion}
+    with Visit(browser, page, 390, shown="", **options) as tab:
+        tab.locator("#story-open").scroll_into_view_if_needed()
+        tab.tap("#story-open")
+        tab.wait_for_function(
+            "() => { const { top, bottom } = byId('story').getBoundingClientRect(); "
+            "return top >= document.querySelector('.top').offsetHeight && bottom <= innerHeight; }"
+        )
+        assert tab.evaluate("() => document.activeElement.id") == "story-on"
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 800), (688, 704), (390, 844)])
+def test_the_buttons_of_the_story_are_above_the_fold(
+    browser: Any, photo_page: Path, page: Path, width: int, height: int
+) -> None:
+    """In every step, whose drawing is as high as the screen allows."""
+    for shown, language in ((page, "en"), (photo_page, "en"), (photo_page, "ko")):
+        with Visit(browser, shown, width, f"#lang={language}", reduced_motion="reduce") as tab:
+            tab.set_viewport_size({"width": width, "height": height})
+            tab.click("#story-open")
+            for step in range(1, 11):
+                tab.evaluate(f"() => update({{ step: {step} }})")
+                tab.wait_for_function(f"() => story.shown === STORY[{step} - 1].id")
+                top, bottom, drawing = tab.evaluate(
+                    "() => [byId('story').getBoundingClientRect().top, "
+                    "byId('story-close').getBoundingClientRect().bottom, byId('story-canvas').offsetHeight]"
+                )
+                assert bottom <= height, step
+                assert top >= tab.evaluate("() => document.querySelector('.top').offsetHeight"), step
+                assert drawing >= 230, step
+
+
 def test_the_story_moves_unless_the_reader_wants_less_motion(browser: Any, page: Path) -> None:
     for motion, moments in (("no-preference", 5), ("reduce", 1)):
         with Visit(browser, page, shown="", reduced_motion=motion) as tab:
@@ -1268,6 +1303,9 @@ def test_the_story_of_a_photograph_names_the_convolutional_network(
             tab.evaluate(f"() => update({{ step: {step} }})")
             tab.wait_for_function(f"() => story.shown === STORY[{step} - 1].id")
             assert words[name]["title"] in tab.inner_text("#story-title")
+            if name.endswith("_stem"):
+                lesson = tab.get_attribute("#story-lesson", "href").rpartition("/")[2]
+                assert lesson == "08-inductive-bias.html", "which explains hybrids"
         assert axe.Axe().run(tab).response["violations"] == []
         assert tab.evaluate("() => document.documentElement.scrollWidth") <= width
         tab.evaluate("() => update({ step: 0, how: true })")

@@ -451,7 +451,10 @@ function draw() {
   byId("how").hidden = !state.how;
   if (state.how) drawMap(c);
   drawPlace(c);
-  if (state.scroll) byId(state.scroll).scrollIntoView();
+  if (state.scroll === "story") {
+    byId("story-on").focus({ preventScroll: true });
+    byId("story").scrollIntoView({ block: "nearest" }); // where it is seen whole, nothing moves
+  } else if (state.scroll) byId(state.scroll).scrollIntoView();
   state.scroll = null;
   writeAddress();
 }

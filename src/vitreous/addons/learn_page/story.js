@@ -5,8 +5,8 @@
 
 const STORY = [
   { id: "photograph", lesson: "00-what-a-network-learns", panel: "patches", ofStem: "network", spot: "stage-samples" },
-  { id: "cut", lesson: "01-patches", panel: "patches", ofStem: "network" },
-  { id: "rows", lesson: "02-patch-embedding", panel: "flatten", ofStem: "projection" },
+  { id: "cut", lesson: "01-patches", lessonOfStem: "08-inductive-bias", panel: "patches", ofStem: "network" },
+  { id: "rows", lesson: "02-patch-embedding", lessonOfStem: "08-inductive-bias", panel: "flatten", ofStem: "projection" },
   { id: "tokens", lesson: "03-class-token-and-positions", panel: "positions" },
   { id: "qkv", lesson: "05-self-attention", panel: "qkv" },
   { id: "lines", lesson: "05-self-attention", panel: "softmax" },
@@ -15,6 +15,8 @@ const STORY = [
   { id: "class", lesson: "11-reading-attention", panel: "lens" },
   { id: "bars", lesson: "07-whole-model", panel: "answer", spot: "guess-bars" },
 ];
+const LOWEST = 230; // pixels of a drawing's height, at least
+const FOLD = 8; // pixels between the last button and the fold
 const MOVES = 2200; // milliseconds of a step's drawing
 const STAYS = 3200; // that it is shown after that, where the story plays by itself
 const story = { shown: "", frame: 0, playing: 0, parts: null, image: null, c: null };
@@ -41,7 +43,7 @@ function drawStory(c) {
     Object.assign(story, { shown: "", frame: 0 });
     return play(false);
   }
-  const { id, lesson, panel, ofStem, spot } = STORY[state.step - 1],
+  const { id, lesson, lessonOfStem, panel, ofStem, spot } = STORY[state.step - 1],
     w = c.words,
     spoken = spokenOf(id);
   byId("story-title").textContent = `${state.step} / ${STORY.length} · ${spoken.title}`;
@@ -57,7 +59,7 @@ function drawStory(c) {
   byId("story-play").setAttribute("aria-pressed", String(Boolean(story.playing)));
   const link = byId("story-lesson");
   link.textContent = w.story_lesson;
-  link.href = `${DATA.site}/${state.language}/learn/${lesson}.html`;
+  link.href = `${DATA.site}/${state.language}/learn/${(model.network && lessonOfStem) || lesson}.html`;
   byId("story-panel").onclick = () => openPlace((model.network && ofStem) || panel, byId("story-canvas"), selectionOf(id));
   byId("story-dots").replaceChildren(
     ...STORY.map((each, i) =>
@@ -84,6 +86,7 @@ function drawStory(c) {
     moment(story.c, at);
     story.frame = at < 1 ? requestAnimationFrame(next) : 0;
   };
+  moment(c, 0); // its height is known before the story is brought into view
   story.frame = requestAnimationFrame(next);
 }
 
@@ -148,11 +151,21 @@ function storyParts(c) {
   };
 }
 
+// How high a drawing can be so that the words and the buttons under it end above the fold. A story that begins too low
+// for that is scrolled to, so that it begins under the header.
+function roomForDrawing(canvas) {
+  const host = byId("story"),
+    others = host.offsetHeight - canvas.offsetHeight + FOLD,
+    start = host.getBoundingClientRect().top + scrollY,
+    room = innerHeight - start - others;
+  return room < LOWEST ? Math.max(LOWEST, innerHeight - parseFloat(getComputedStyle(document.documentElement).scrollPaddingTop) - others) : room;
+}
+
 // One moment of the step, from 0 to 1.
 function moment(c, t) {
   const canvas = byId("story-canvas"),
     wide = Math.min(460, canvas.parentElement.clientWidth),
-    high = Math.round(wide * 0.86),
+    high = Math.round(Math.min(wide * 0.86, roomForDrawing(canvas))),
     style = getComputedStyle(document.documentElement);
   story.parts ??= storyParts(c);
   canvas.style.width = `${wide}px`;
@@ -442,10 +455,7 @@ const STEPS = {
 };
 
 function listenToStory() {
-  byId("story-open").onclick = () => {
-    update({ step: 1 });
-    byId("story-on").focus({ preventScroll: true });
-  };
+  byId("story-open").onclick = () => update({ step: 1, scroll: "story" });
   byId("story-on").onclick = goOn;
   byId("story-back").onclick = () => goTo(state.step - 1);
   byId("story-close").onclick = endStory;
