@@ -450,9 +450,12 @@ def test_the_first_screen_says_whether_the_model_has_learned(
     ).page
     words = catalog("en")["learn"]["words"]
     with Visit(browser, page) as tab:
-        lead = tab.locator("#stage-lead").inner_text()
+        lead, answer = tab.inner_text("#stage-lead"), tab.inner_text("#guess-now")
+        offered = [tab.locator(name).is_visible() for name in ("#search", "#story-open", ".bars .strong")]
     assert words["stage_live"] in lead
     assert (words["fresh"] in lead) == (not trained)
+    assert (answer == words["untrained"]) == (not trained), "random weights have no answer"
+    assert offered == [trained] * 3
 
 
 def test_recorded_tensors_equal_pytorch_to_16_bits(
@@ -466,6 +469,7 @@ def test_recorded_tensors_equal_pytorch_to_16_bits(
     with Visit(browser, page, shown="#softmax") as tab:
         found = tab.evaluate(TRACE)
         assert tab.locator("#switches input:disabled").count() == 3
+        assert not tab.locator("#stage-heads").is_visible(), "no head can be switched off"
         lead, title = tab.locator("#stage-lead").inner_text(), tab.locator("#stage-title").inner_text()
         head, _, _ = page.read_text("utf-8").partition("<style>")
         texts = [head]
@@ -847,16 +851,22 @@ def test_heads_are_switched_off_together(browser: Any, page: Path) -> None:
             assert tab.evaluate("() => [...state.without]") == []
 
 
-def test_a_model_without_a_class_token_opens_at_the_patch_that_counts(browser: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("recorded", [False, True])
+def test_a_model_without_a_class_token_opens_at_the_patch_that_counts(
+    browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recorded: bool
+) -> None:
+    if recorded:
+        monkeypatch.setattr(learn_page, "LARGEST", 100)
     model = make_model(class_token=False, pooling="mean", channels=3)
-    page, _ = written(tmp_path, model)
-    image = make_images(model)[0][0]
-    with torch.inference_mode():
-        tokens = model.norm(model.tokens(model.preprocessing([image])))[0]
-        weights = model.head.weight[model(model.preprocessing([image])).argmax()]
-    with Visit(browser, page, shown="#s=0") as tab:
-        assert tab.evaluate("() => state.token") == int((tokens @ weights).argmax())
-        assert tab.locator("#story-open").is_hidden(), "the story is that of the paper's model"
+    page, data = written(tmp_path, model)
+    assert bool(data["recorded"]) == recorded
+    for number, (image, _) in enumerate(make_images(model, 2)):
+        with torch.inference_mode():
+            tokens = model.norm(model.tokens(model.preprocessing([image])))[0]
+            weights = model.head.weight[model(model.preprocessing([image])).argmax()]
+        with Visit(browser, page, shown=f"#s={number}") as tab:
+            assert tab.evaluate("() => state.token") == int((tokens @ weights).argmax()) > 0
+            assert tab.locator("#story-open").is_hidden(), "the story is that of the paper's model"
 
 
 def test_the_camera_feeds_the_model_until_it_is_stopped(browser: Any, tmp_path: Path) -> None:

@@ -97,6 +97,8 @@ let model = trainedModel,
   millis = Infinity;
 // A model of the sizes of the page's own: as it came, or in training here.
 const trained = () => state.preset === "trained" || state.preset === "training";
+// Whether that has learned anything, so that what it predicts is an answer.
+const answers = () => (state.preset === "trained" && DATA.trained) || state.preset === "training";
 
 function words() {
   return WORDS[state.language].words;
@@ -477,7 +479,7 @@ function parametersOf(c) {
 
 // The answer in a word.
 function headline(c, p, top) {
-  if (!trained()) return c.words.untrained;
+  if (!answers()) return c.words.untrained;
   return `${c.labels[top]} · ${percent(p[top])}`;
 }
 
@@ -749,8 +751,9 @@ function open() {
 
 // The class token, or the patch that adds most to the answer where the mean of the patches is read.
 function tokenThatCounts() {
+  if (recorded && trained()) return DATA.recorded[state.sample].counts;
   const weights = model.tensors?.["head.weight"];
-  if (model.prefix || recorded || !trace?.normed || weights.shape[1] !== model.config.width) return 0;
+  if (model.prefix || !trace?.normed || weights.shape[1] !== model.config.width) return 0;
   const wanted = row(weights, best(trace.logits)[0]),
     given = Array.from({ length: model.length }, (_, t) =>
       row(trace.normed, t).reduce((sum, value, d) => sum + value * wanted[d], 0),

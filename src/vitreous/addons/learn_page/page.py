@@ -463,9 +463,19 @@ def recording(model: ViT, image: Tensor) -> dict[str, object]:
         [model.head(model.representation(model.pool(model.norm(each)))) for each in after]
     )
     return {
+        "counts": token_that_counts(model, z, results["lens"][-1]),
         "index": [[name, *result.shape] for name, result in results.items()],
         "numbers": encoded(results.values(), half=True),
     }
+
+
+def token_that_counts(model: ViT, z: Tensor, logits: Tensor) -> int:
+    """Return the patch that adds most to the logit of the prediction, where the mean of the patches is read;
+    elsewhere 0, the class token. Of a recorded model the page has no weights to ask."""
+    weight = model.head.weight if isinstance(model.head, nn.Linear) else None
+    if weight is None or model.config.num_prefix_tokens or weight.shape[1] != model.config.width:
+        return 0
+    return int((model.norm(z)[0] @ weight[logits.argmax()]).argmax())
 
 
 def code_of(model: ViT) -> dict[str, dict[str, str | int]]:

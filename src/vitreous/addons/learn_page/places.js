@@ -318,11 +318,11 @@ function drawAnswer(c) {
         name: c.labels[k],
         share: p[k],
         text: percent(p[k]),
-        strong: k === top,
+        strong: answers() && k === top,
         ghost: before?.[k],
       })),
     ),
-    ...(before
+    ...(before && answers()
       ? [
           element(
             "p",

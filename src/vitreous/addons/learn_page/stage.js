@@ -281,7 +281,7 @@ function drawGuess(c) {
   [...host.children].forEach((each, i) => {
     const k = rows[i],
       ghost = each.querySelector("u");
-    each.className = k === top ? "strong" : "";
+    each.className = answers() && k === top ? "strong" : "";
     each.querySelector("i").style.width = `${100 * p[k]}%`;
     each.querySelector(".value").textContent = percent(p[k]);
     ghost.hidden = !before;
@@ -300,6 +300,7 @@ function drawStageSwitches(c) {
     ),
     switchOf("stage-shuffled", w.shuffle, state.shuffled, fixed, (on) => change({ shuffled: on })),
   );
+  byId("heads-label").parentElement.hidden = fixed; // switches that nothing can be done with
   byId("heads-label").textContent = c.t("heads_of_layer", { number: layer + 1 });
   byId("stage-heads").replaceChildren(
     ...Array.from({ length: Math.min(c.K, 16) }, (_, k) => {
@@ -435,7 +436,7 @@ function noteOfSwitches(c) {
     return c.t(model.config.stem.kind === "patch" ? "equivariance" : "no_equivariance", {
       change: smallNumber(changeByShuffling()),
     });
-  if (!unchanged) return c.words.switch_note;
+  if (!unchanged || !answers()) return c.words.switch_note;
   const [was] = best(unchanged.logits);
   return c.t("unchanged", { label: c.labels[was], share: percent(probabilities(unchanged.logits)[was]) });
 }

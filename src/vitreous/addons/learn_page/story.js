@@ -22,10 +22,12 @@ const STAYS = 3200; // that it is shown after that, where the story plays by its
 const story = { shown: "", frame: 0, playing: 0, parts: null, image: null, c: null };
 
 // The story is that of the paper's models: a linear map of patches, or of the cells of a convolutional network, and a
-// class token that the answer is read from.
+// class token that the answer is read from. Of random weights its sentences are not true.
 function canTell() {
   const { stem, class_token, pooling } = DATA.config;
-  return ["patch", "efficientnet-lite"].includes(stem.kind) && class_token && pooling.kind === "class" && !recorded;
+  return (
+    ["patch", "efficientnet-lite"].includes(stem.kind) && class_token && pooling.kind === "class" && !recorded && (DATA.trained || state.preset === "training")
+  );
 }
 
 // The words of a step: where a network makes the tokens, some are others.
