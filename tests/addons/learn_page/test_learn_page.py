@@ -823,23 +823,71 @@ def test_attention_has_words(browser: Any, page: Path) -> None:
         assert float(share.rstrip("%")) == pytest.approx(100 * mean[token], abs=0.51)
 
 
-def test_what_changes_the_answer_is_found(browser: Any, page: Path) -> None:
-    """Of all heads and layers, what moves the answer most, in points; and the least certain image."""
-    with Visit(browser, page, shown="") as tab:
-        probability = "() => { const p = probabilities(trace.logits); return [best(p)[0], Math.max(...p)]; }"
+SEARCHED = """async () => {
+  const found = [];
+  for (let i = 0; i < samples.length; i++) {
+    useSample(i);
+    await search();
+    draw();
+    found.push({ ...finding, texts: [...byId("found").children].map((each) => each.textContent) });
+  }
+  return found;
+}"""
+
+
+@pytest.mark.parametrize("name", ["digits", "emoji", "photo"])
+def test_for_each_image_of_an_example_something_is_found_that_changes_the_answer(
+    browser: Any, tmp_path: Path, name: str
+) -> None:
+    """A head, a layer, or a few heads together; and nothing that changes next to nothing."""
+    with Visit(browser, vt.learn(name, out=tmp_path / "learn.html").page, shown="#lang=en") as tab:
+        found = tab.evaluate(SEARCHED)
+        for each in found:
+            (first, *others), winner = each["tries"], each["winner"]
+            assert first["top"] != winner, each["texts"]
+            assert all(other["top"] != winner or other["points"] <= -5 for other in others), each["texts"]
+            assert not each["border"] or each["border"]["gap"] <= 25, each["texts"]
+        assert len(found) == tab.evaluate("() => samples.length")
+        if name == "digits":
+            assert all("A digit that the model is unsure of: 8 or 9" in each["texts"][-1] for each in found)
+            assert found[3]["texts"][0].startswith("4 heads off (layer 2: 2; layer 3: 2, 4; layer 4: 2): 3 −")
+
+
+def test_what_is_found_changes_the_answer(browser: Any, tmp_path: Path) -> None:
+    """The buttons do what they say; they are for the image that is shown, in the language of the page."""
+    probability = "() => { const p = probabilities(trace.logits); return [best(p)[0], Math.max(...p)]; }"
+    with Visit(browser, vt.learn(out=tmp_path / "learn.html").page, shown="#lang=en") as tab:
         top, before = tab.evaluate(probability)
         tab.click("#search")
         tab.wait_for_selector("#found button")
-        texts = tab.locator("#found button").all_inner_texts()
-        assert len(texts) == 4
-        points = [int(text.partition("−")[2].split(" ")[0]) for text in texts[:3]]
-        assert points[0] >= 1
+        (together, border) = tab.locator("#found button").all_inner_texts()
+        tab.click("[data-language=ko]")
+        tab.wait_for_function("() => byId('found').textContent.includes('헤드 4개 끄기')")
+        tab.click("[data-language=en]")
         tab.click("#found button")
-        tab.wait_for_function("() => state.without.size > 0")
+        tab.wait_for_function("() => state.without.size === 4")
+        assert tab.evaluate(probability)[0] != top
         after = tab.evaluate(f"() => probabilities(trace.logits)[{top}]")
-        assert 100 * (before - after) == pytest.approx(points[0], abs=0.51)
+        points = int(together.partition("−")[2].split(" ")[0])
+        assert 100 * (before - after) == pytest.approx(points, abs=0.51)
         tab.click("#found button:last-child")
-        tab.wait_for_function("() => state.sample >= 0")
+        tab.wait_for_function("() => state.sample === -1 && !byId('found').children.length")
+        classes = [int(word) for word in re.findall(r"\b(\d) or (\d)\b", border)[0]]
+        assert tab.evaluate("() => best(run(state.source, {}).logits).slice(0, 2)") == classes
+
+
+def test_the_page_says_where_nothing_changes_the_answer(browser: Any, tmp_path: Path) -> None:
+    model = make_model()
+    with torch.no_grad():
+        for block in model.blocks:
+            block.attention.out.weight.zero_()
+    with Visit(browser, written(tmp_path, model)[0], shown="") as tab:
+        tab.click("#search")
+        tab.wait_for_selector("#found p")
+        label = model.labels[tab.evaluate("() => best(trace.logits)[0]")] if model.labels else ""
+        sentence = catalog("en")["learn"]["words"]["found_nothing"].format(label=label)
+        assert tab.inner_text("#found p") == sentence
+        assert "points" not in tab.inner_text("#found")
 
 
 def test_heads_are_switched_off_together(browser: Any, page: Path) -> None:

@@ -156,6 +156,7 @@ def write_learn_page(
         if not (recorded and is_matrix):
             tensors[key] = each
     factor, shift = prepared.factor_and_shift()
+    practice = practice_of(model)
     data = {
         "version": __version__,
         "name": name,
@@ -186,7 +187,8 @@ def write_learn_page(
         ],
         "recorded": [recording(model, prepared(image)[None]) for image in shown] if recorded else None,
         "code": code_of(model),
-        "practice": practice_of(model),
+        "practice": practice,
+        "border": least_certain_digit(model, practice) if practice and trained else None,
     }
     page = (
         templates_of("vitreous.addons.learn_page")
@@ -362,21 +364,35 @@ def reads_digits(config: ViTConfig) -> bool:
 
 
 def practice_of(model: ViT) -> dict[str, dict[str, str]] | None:
-    """Return the bundled digits, for a model of their size to be trained on in the page: each pixel, 0 to 16,
-    is a letter from "a". None for a model of another size."""
+    """Return the bundled digits, for a model of their size to be trained on in the page, as `letters_of` has
+    them. None for a model of another size."""
     if not reads_digits(model.config):
         return None
     digits = open_data("digits", DataConfig())
     assert digits.test is not None
     parts = {}
     for part, images in {"train": digits.train, "test": digits.test}.items():
-        pixels = []
-        for row in range(len(images)):
-            levels = np.rint(np.asarray(images.image(row)).flatten() * (16 / 255)).astype(int)
-            pixels.append("".join(chr(ord("a") + level) for level in levels.tolist()))
-        labels = "".join(map(str, images.targets.strata()))
-        parts[part] = {"pixels": "".join(pixels), "labels": labels}
+        pixels = "".join(letters_of(images.image(row)) for row in range(len(images)))
+        parts[part] = {"pixels": pixels, "labels": "".join(map(str, images.targets.strata()))}
     return parts
+
+
+def letters_of(digit: ImageLike) -> str:
+    """Return the pixels of a bundled digit, 0 to 16, as letters from "a"."""
+    levels = np.rint(np.asarray(digit).flatten() * (16 / 255)).astype(int)
+    return "".join(chr(ord("a") + level) for level in levels.tolist())
+
+
+def least_certain_digit(model: ViT, parts: Mapping[str, Mapping[str, str]]) -> str:
+    """Return the letters of the digit of `practice_of` whose first two classes a model holds for nearly as
+    probable. With a few heads off it is another digit to the model."""
+    pixels = "".join(part["pixels"] for part in parts.values())
+    factor, shift = model.preprocessing.factor_and_shift()
+    levels = torch.tensor(list(pixels.encode("ascii"))).view(-1, 1, *model.config.image_size) - ord("a")
+    first, second = probabilities(model, (levels * (255 / 16)).round() * factor + shift).topk(2).values.T
+    size = levels[0].numel()
+    start = int((first - second).argmin()) * size
+    return pixels[start : start + size]
 
 
 def in_8_bits(model: nn.Module) -> None:

@@ -44,7 +44,8 @@ function drawStage(c) {
   drawSight(c);
   drawGuess(c);
   drawStageSwitches(c);
-  byId("search").hidden = switchesFixed();
+  byId("search").hidden = switchesFixed() || !answers();
+  drawFound(c);
   byId("story-open").hidden = !canTell() || state.step > 0;
   byId("how-open").textContent = w[state.how ? "how_close" : "how"];
   byId("how-open").setAttribute("aria-expanded", String(state.how));
@@ -357,57 +358,160 @@ function switchHeads(keys, off) {
   change({ without, head: Number(keys[0].split(".")[1]) });
 }
 
-// What of all that can be switched off changes this answer most, and which of the images is the least certain: a reader
-// who presses any one head sees nothing, for models keep more than one way to an answer.
+// What was found to change the answer, and for what: an image with its changes.
+const finding = { of: "", source: null, winner: 0, tries: [], border: null, drawn: "" };
+const WORTH = 5; // points that a switch changes, at least, so that it is offered
+const BORDER = 25; // points between the first two classes of an image at the border, at most
+const FEW = 24; // heads of which each is tried again after one more is off
+
+// What is searched for is asked of one image with its changes, of one model.
+const searched = () => JSON.stringify([state.preset, state.withoutPositions, state.shuffled, [...state.covered]]);
+
+// The distance between the logits of a class and of the best other: below 0 where another is the answer. Unlike a
+// probability it still falls where the answer is sure.
+function leadOf(logits, winner) {
+  return logits.reduce((lead, each, k) => (k === winner ? lead : Math.min(lead, logits[winner] - each)), Infinity);
+}
+
+// What of all that can be switched off changes this answer: the heads and the layers that change it most; where none
+// gives another answer, a set of heads that does; and an image at the border between two classes, if there is one. A
+// reader who presses any one head sees little, for models keep more than one way to an answer.
 async function search() {
   const c = context(),
     source = state.source,
+    settings = searched(),
     base = { ...changesNow(), without: new Set() },
     { logits } = run(source, base),
     [winner] = best(logits),
-    before = probabilities(logits)[winner];
+    before = probabilities(logits)[winner],
+    same = () => state.source === source && searched() === settings;
   const tries = [];
   for (let l = 0; l < c.L; l++) {
     const all = allHeads(c, l);
-    tries.push({ text: c.t("found_layer", { layer: l + 1 }), layer: l, without: all });
+    tries.push({ word: "found_layer", values: { layer: l + 1 }, without: all });
     for (const [k, key] of all.entries()) {
-      tries.push({ text: c.t("found_head", { layer: l + 1, head: k + 1 }), layer: l, without: [key] });
-      if (c.K > 2) tries.push({ text: c.t("found_only", { layer: l + 1, head: k + 1 }), layer: l, without: all.filter((each) => each !== key) });
+      tries.push({ word: "found_head", values: { layer: l + 1, head: k + 1 }, without: [key] });
+      if (c.K > 2) tries.push({ word: "found_only", values: { layer: l + 1, head: k + 1 }, without: all.filter((each) => each !== key) });
     }
   }
+  const attempt = async (each) => {
+    await new Promise((next) => setTimeout(next)); // the page stays alive
+    const changed = run(source, { ...base, without: new Set(each.without) }).logits,
+      [top] = best(changed);
+    return Object.assign(each, { top, lead: leadOf(changed, winner), points: Math.round(100 * (probabilities(changed)[winner] - before)) });
+  };
   byId("search").disabled = true;
+  Object.assign(finding, { source: null, drawn: "" });
   byId("found").replaceChildren();
   for (const [i, each] of tries.entries()) {
-    await new Promise((next) => setTimeout(next)); // the page stays alive
+    if (!same()) break;
     byId("search").textContent = c.t("searching", { number: i + 1, count: tries.length });
-    const changed = run(source, { ...base, without: new Set(each.without) }).logits;
-    each.top = best(changed)[0];
-    each.points = Math.round(100 * (probabilities(changed)[winner] - before));
+    await attempt(each);
   }
+  const other = (each) => Number(each.top !== winner);
+  if (same() && !tries.some(other)) {
+    byId("search").textContent = c.t("searching_together");
+    const found = await headsTogether(tries.filter(({ word }) => word === "found_head"), attempt, winner, same);
+    if (found) tries.push(found);
+  }
+  const border = same() ? imageAtTheBorder() : null;
   byId("search").disabled = false;
   byId("search").textContent = words().search;
-  if (state.source !== source) return;
-  const found = tries.sort((a, b) => Number(b.top !== winner) - Number(a.top !== winner) || a.points - b.points).slice(0, 3);
-  const margins = samples.map((canvas, i) => {
-    const p = probabilities(run(canvas, {}, i).logits),
-      [first, second] = best(p);
-    return { i, gap: p[first] - p[second], names: [first, second] };
-  });
-  const border = margins.filter(({ i }) => i !== state.sample).sort((a, b) => a.gap - b.gap)[0];
+  if (!same()) return;
+  const found = tries
+    .filter((each) => other(each) || each.points <= -WORTH)
+    .sort((a, b) => other(b) - other(a) || a.points - b.points)
+    .slice(0, 3);
+  Object.assign(finding, { of: settings, source, winner, tries: found, border });
+  update({});
+}
+
+// A set of heads without which another class is the answer: the one that leaves the smallest lead goes off first, until
+// the class changes; then each that is not needed for that comes back. null: not even all of them change it.
+async function headsTogether(singles, attempt, winner, same) {
+  const byLead = (a, b) => a.lead - b.lead,
+    left = singles.sort(byLead).map(({ without }) => without[0]);
+  let found = { without: [] };
+  while (left.length && same()) {
+    let next = left[0];
+    if (found.without.length && singles.length <= FEW) {
+      const tries = [];
+      for (const key of left) tries.push(await attempt({ key, without: [...found.without, key] }));
+      next = tries.sort(byLead)[0].key;
+    }
+    left.splice(left.indexOf(next), 1);
+    found = await attempt({ without: [...found.without, next] });
+    if (found.top !== winner) break;
+  }
+  if (found.top === winner) return null;
+  for (const key of found.without) {
+    const fewer = await attempt({ without: found.without.filter((each) => each !== key) });
+    if (fewer.top !== winner) found = fewer;
+  }
+  return { ...found, word: "found_heads", without: found.without.sort((a, b) => a.localeCompare(b, "en", { numeric: true })) };
+}
+
+// Of the images of the page, and of a digit that comes with it, the one whose first two classes are closest; null where
+// none is at the border.
+function imageAtTheBorder() {
+  const { border: letters } = DATA,
+    all = samples.map((canvas, i) => ({ canvas, i })).filter(({ i }) => i !== state.sample);
+  if (letters && !recorded && lettersOf(state.source) !== letters) all.push({ canvas: canvasOfLetters(letters), i: -1 });
+  return all
+    .map(({ canvas, i }) => {
+      const p = probabilities(run(canvas, {}, i).logits),
+        names = best(p).slice(0, 2);
+      return { canvas, i, names, gap: 100 * (p[names[0]] - p[names[1]]) };
+    })
+    .filter(({ gap }) => gap <= BORDER)
+    .sort((a, b) => a.gap - b.gap)[0];
+}
+
+function useBorder({ i, canvas }) {
+  if (i >= 0) return useSample(i);
+  state.covered = new Set();
+  pad.show(canvas);
+  useCanvas(canvas);
+}
+
+// "layer 1: 2, 4; layer 3: 1".
+function namesOfHeads(c, keys) {
+  const layers = new Map();
+  for (const key of keys) {
+    const [layer, head] = key.split(".").map(Number);
+    layers.set(layer, [...(layers.get(layer) ?? []), head + 1]);
+  }
+  return [...layers].map(([layer, heads]) => c.t("heads_of", { layer: layer + 1, heads: heads.join(", ") })).join("; ");
+}
+
+// What the search found for the image that is shown, and a sentence where nothing gives another answer.
+function drawFound(c) {
+  const { source, of, winner, tries, border } = finding,
+    fits = source && source === state.source && of === searched(),
+    shown = fits ? state.language : "";
+  if (finding.drawn === shown) return;
+  finding.drawn = shown;
+  if (!fits) return byId("found").replaceChildren();
+  const button = (text, onclick) => element("button", { type: "button", onclick }, text);
   byId("found").replaceChildren(
-    ...found.map(({ text, layer, without, top: now, points }) =>
-      element(
-        "button",
-        { type: "button", onclick: () => change({ without: new Set(without), depth: state.depth && c.L, layer }) },
-        `${text}: ${c.labels[winner]} ${points > 0 ? "+" : "−"}${c.t("points", { number: Math.abs(points) })}${now === winner ? "" : ` → ${c.labels[now]}`}`,
-      ),
-    ),
+    ...(tries.some(({ top }) => top !== winner) ? [] : [element("p", {}, c.t("found_nothing", { label: c.labels[winner] }))]),
+    ...tries.map(({ word, values, without, top, points }) => {
+      const layer = Number(without.at(-1).split(".")[0]),
+        text = c.t(word, values ?? { count: without.length, heads: namesOfHeads(c, without) }),
+        by = `${points > 0 ? "+" : "−"}${c.t("points", { number: Math.abs(points) })}`;
+      return button(`${text}: ${c.labels[winner]} ${by}${top === winner ? "" : ` → ${c.labels[top]}`}`, () =>
+        change({ without: new Set(without), depth: state.depth && c.L, layer }),
+      );
+    }),
     ...(border
       ? [
-          element(
-            "button",
-            { type: "button", onclick: () => useSample(border.i) },
-            c.t("found_border", { first: c.labels[border.names[0]], second: c.labels[border.names[1]], points: Math.round(100 * border.gap) }),
+          button(
+            c.t(border.i < 0 ? "found_border_digit" : "found_border", {
+              first: c.labels[border.names[0]],
+              second: c.labels[border.names[1]],
+              points: Math.round(border.gap),
+            }),
+            () => useBorder(border),
           ),
         ]
       : []),
