@@ -1379,6 +1379,18 @@ def test_the_story_of_a_photograph_names_the_convolutional_network(
         )
 
 
+def test_lines_on_a_photograph_differ_in_width_and_none_fades(browser: Any, photo_page: Path) -> None:
+    with Visit(browser, photo_page, shown="#s=0&lang=en", reduced_motion="reduce") as tab:
+        tab.wait_for_selector("#sight-lines path")
+        drawn = tab.locator("#sight-lines path").evaluate_all(
+            "(all) => all.map((each) => ['stroke-width', 'opacity'].map((name) => +each.getAttribute(name)))"
+        )
+    widths, opacities = zip(*drawn, strict=True)
+    assert max(widths) == 6
+    assert min(widths) < 3
+    assert min(opacities) >= 0.6
+
+
 @pytest.mark.parametrize(("language", "width"), [("en", 1280), ("ko", 390)])
 def test_the_first_ten_seconds_have_a_photograph_motion_and_an_answer(
     browser: Any, photo_page: Path, language: str, width: int

@@ -200,6 +200,10 @@ function drawSight(c) {
   drawLines(c);
 }
 
+// A line is as wide as its part of the largest weight that is drawn: of 50 tokens even that is a small part of all.
+const widthOf = (share) => 1 + 5 * share;
+const opacityOf = (share) => 0.6 + 0.4 * share;
+
 // Curves from the watched token, one color for each head: the wider, the more attention.
 function drawLines(c) {
   const svg = byId("sight-lines"),
@@ -231,31 +235,32 @@ function drawLines(c) {
       svg.append(each);
     };
   if (!start) return;
-  layer.heads.forEach((head, k) => {
-    if (state.without.has(`${shownLayer()}.${k}`)) return;
-    const weights = row(head.weights, token),
-      targets = [...weights.keys()]
-        .filter((t) => weights[t] > 1.25 / c.T)
-        .sort((a, b) => weights[b] - weights[a])
-        .slice(0, 4);
-    for (const t of targets) {
-      const end = place(t),
-        share = weights[t];
-      if (!end) continue;
-      const look = { stroke: headColor(k), "stroke-width": 1.2 + 7 * share, opacity: 0.35 + 0.6 * share };
-      if (t === token) {
-        made("circle", { cx: end[0], cy: end[1], r: (t < c.prefix ? 7 : 13) + 2.5 * (k % 4), fill: "none", ...look });
-        continue;
-      }
-      // Heads bend to different sides, so that their lines do not cover each other.
-      const bend = (k - (c.K - 1) / 2) * 14,
-        [dx, dy] = [end[0] - start[0], end[1] - start[1]],
-        length = Math.hypot(dx, dy) || 1;
-      const mid = [(start[0] + end[0]) / 2 - (dy / length) * bend, (start[1] + end[1]) / 2 + (dx / length) * bend];
-      made("path", { d: `M${start}Q${mid} ${end}`, pathLength: 1, fill: "none", "stroke-linecap": "round", ...look });
-      made("circle", { cx: end[0], cy: end[1], r: 3 + 4 * share, fill: headColor(k), opacity: look.opacity });
-    }
+  const drawn = layer.heads.flatMap((head, k) => {
+    if (state.without.has(`${shownLayer()}.${k}`)) return [];
+    const weights = row(head.weights, token);
+    return [...weights.keys()]
+      .filter((t) => weights[t] > 1.25 / c.T && place(t))
+      .sort((a, b) => weights[b] - weights[a])
+      .slice(0, 4)
+      .map((t) => ({ k, t, weight: weights[t] }));
   });
+  const most = Math.max(...drawn.map(({ weight }) => weight));
+  for (const { k, t, weight } of drawn) {
+    const end = place(t),
+      share = weight / most,
+      look = { stroke: headColor(k), "stroke-width": widthOf(share), opacity: opacityOf(share) };
+    if (t === token) {
+      made("circle", { cx: end[0], cy: end[1], r: (t < c.prefix ? 7 : 13) + 2.5 * (k % 4), fill: "none", ...look });
+      continue;
+    }
+    // Heads bend to different sides, so that their lines do not cover each other.
+    const bend = (k - (c.K - 1) / 2) * 14,
+      [dx, dy] = [end[0] - start[0], end[1] - start[1]],
+      length = Math.hypot(dx, dy) || 1;
+    const mid = [(start[0] + end[0]) / 2 - (dy / length) * bend, (start[1] + end[1]) / 2 + (dx / length) * bend];
+    made("path", { d: `M${start}Q${mid} ${end}`, pathLength: 1, fill: "none", "stroke-linecap": "round", ...look });
+    made("circle", { cx: end[0], cy: end[1], r: 2.5 + 3 * share, fill: headColor(k), opacity: look.opacity });
+  }
   made("circle", { cx: start[0], cy: start[1], r: 5, class: "source" });
 }
 

@@ -209,27 +209,34 @@ function frameOf(pen, [x, y, w, h], stroke, width = 2.5) {
   pen.strokeRect(x - 1, y - 1, w + 2, h + 2);
 }
 
-// Lines from a place to patches, as wide as the weights; grown: how far they have come.
-function lines(pen, from, weights, middle, stroke, grown, most = 6) {
+// Of each head of a layer, how much a patch attends to each patch.
+const weightsFrom = (l, patch) => trace.layers[l].heads.map((head) => [...row(head.weights, patch + model.prefix).slice(model.prefix)]);
+
+// Lines from a place to patches, as wide as their part of the largest weight; grown: how far they have come.
+function lines(pen, from, weights, middle, stroke, grown, most = 6, largest = Math.max(...weights)) {
   const top = [...weights.keys()].sort((a, b) => weights[b] - weights[a]).slice(0, most);
   pen.strokeStyle = pen.fillStyle = stroke;
   pen.lineCap = "round";
+  pen.shadowColor = "rgb(0 0 0 / .5)";
+  pen.shadowBlur = 4;
   for (const n of top) {
-    const to = middle(n);
+    const to = middle(n),
+      share = weights[n] / largest;
     if (weights[n] < 0.01 || !to) continue;
-    pen.globalAlpha = 0.4 + 0.6 * Math.min(1, 2 * weights[n]);
-    pen.lineWidth = 1.2 + 12 * weights[n];
+    pen.globalAlpha = opacityOf(share);
+    pen.lineWidth = widthOf(share);
     pen.beginPath();
     pen.moveTo(...from);
     pen.lineTo(between(from[0], to[0], grown), between(from[1], to[1], grown));
     pen.stroke();
     if (grown === 1) {
       pen.beginPath();
-      pen.arc(...to, 3 + 5 * weights[n], 0, 7);
+      pen.arc(...to, 2.5 + 3 * share, 0, 7);
       pen.fill();
     }
   }
   pen.globalAlpha = 1;
+  pen.shadowBlur = 0;
   return top;
 }
 
@@ -355,7 +362,7 @@ const STEPS = {
   // The followed patch asks, and the lines grow to what it takes from.
   lines({ c, pen, t, wide, high, color, fine, followed, shown }) {
     const side = Math.min(wide, high - 26),
-      weights = row(trace.layers[shown.l].heads[shown.k].weights, followed + c.prefix).slice(c.prefix),
+      weights = weightsFrom(shown.l, followed)[shown.k],
       at = grid(pen, c, fine, [(wide - side) / 2, 0, side], c.grid[0] > 8 ? 1 : 4, () => 0.55);
     const grown = part(t, 0.15, 0.85),
       top = lines(pen, at.middle(followed), weights, at.middle, headColor(shown.k), grown, 5);
@@ -377,15 +384,16 @@ const STEPS = {
       across = count > 1 ? 2 : 1,
       gap = 14,
       side = Math.min((wide - gap) / across, (high - 26 - gap) / Math.ceil(count / across)),
-      left = (wide - across * side - (across - 1) * gap) / 2;
+      left = (wide - across * side - (across - 1) * gap) / 2,
+      weights = weightsFrom(shown.l, followed),
+      largest = Math.max(...weights.slice(0, count).flat());
     for (let k = 0; k < count; k++) {
       const come = part(t, 0.2 * k, 0.4 + 0.2 * k),
         x = left + (k % across) * (side + gap),
         y = Math.floor(k / across) * (side + gap);
       pen.globalAlpha = 0.25 + 0.75 * come;
-      const at = grid(pen, c, fine, [x, y, side], 1, () => 0.15 + 0.35 * come),
-        weights = row(trace.layers[shown.l].heads[k].weights, followed + c.prefix).slice(c.prefix);
-      lines(pen, at.middle(followed), weights, at.middle, headColor(k), come, 5);
+      const at = grid(pen, c, fine, [x, y, side], 1, () => 0.15 + 0.35 * come);
+      lines(pen, at.middle(followed), weights[k], at.middle, headColor(k), come, 5, largest);
       frameOf(pen, at(followed), color("second"), 2);
       frameOf(pen, [x, y, side, side], headColor(k), 2);
     }
@@ -396,10 +404,10 @@ const STEPS = {
     const l = Math.min(c.L - 1, Math.floor(t * c.L)),
       within = t === 1 ? 1 : part(t * c.L - l, 0, 0.7),
       side = Math.min(wide, high - 26),
-      at = grid(pen, c, fine, [(wide - side) / 2, 0, side], c.grid[0] > 8 ? 1 : 3, () => 0.55);
-    trace.layers[l].heads.forEach((head, k) =>
-      lines(pen, at.middle(followed), row(head.weights, followed + c.prefix).slice(c.prefix), at.middle, headColor(k), within, 3),
-    );
+      at = grid(pen, c, fine, [(wide - side) / 2, 0, side], c.grid[0] > 8 ? 1 : 3, () => 0.55),
+      weights = weightsFrom(l, followed),
+      largest = Math.max(...weights.flat());
+    weights.forEach((each, k) => lines(pen, at.middle(followed), each, at.middle, headColor(k), within, 3, largest));
     frameOf(pen, at(followed), color("second"), 3);
     label(pen, c.t("after_layer", { number: l + 1, layers: c.L }), wide / 2, high - 6, color("muted"));
     if (state.depth !== l + 1) {
