@@ -1379,6 +1379,16 @@ def test_the_story_of_a_photograph_names_the_convolutional_network(
         )
 
 
+def test_names_of_classes_are_whole_in_both_languages(browser: Any, photo_page: Path) -> None:
+    for language in LANGUAGES:
+        with Visit(browser, photo_page, shown=f"#lang={language}", reduced_motion="reduce") as tab:
+            tab.wait_for_selector("#guess-bars li")
+            cut = tab.locator("#guess-bars li > span:first-child").evaluate_all(
+                "(all) => all.filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.innerText)"
+            )
+            assert cut == []
+
+
 def test_lines_on_a_photograph_differ_in_width_and_none_fades(browser: Any, photo_page: Path) -> None:
     with Visit(browser, photo_page, shown="#s=0&lang=en", reduced_motion="reduce") as tab:
         tab.wait_for_selector("#sight-lines path")

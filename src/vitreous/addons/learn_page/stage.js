@@ -264,6 +264,9 @@ function drawLines(c) {
   made("circle", { cx: start[0], cy: start[1], r: 5, class: "source" });
 }
 
+// Letters of Hangul are nearly twice as wide.
+const widthOfName = (name) => [...name].reduce((sum, letter) => sum + (letter >= "\u1100" ? 1.8 : 1), 0);
+
 // What the answer would be after the layer that the slider is at (the logit lens).
 function drawGuess(c) {
   const host = byId("guess-bars");
@@ -281,7 +284,7 @@ function drawGuess(c) {
   const names = rows.map((k) => c.labels[k]).join();
   if (host.dataset.names !== names) {
     host.dataset.names = names;
-    host.style.setProperty("--name", `${Math.min(8.6, 0.6 + 0.5 * Math.max(...rows.map((k) => c.labels[k].length)))}rem`);
+    host.style.setProperty("--name", `${Math.min(8.6, 0.6 + 0.5 * Math.max(...rows.map((k) => widthOfName(c.labels[k]))))}rem`);
     host.replaceChildren(...bars(rows.map((k) => ({ name: c.labels[k], share: 0, text: "", ghost: 0 }))).children);
   }
   [...host.children].forEach((each, i) => {
