@@ -1,7 +1,8 @@
-"""The animation of the README: a hand draws a digit on the page of `vitreous learn`, and shows what the model
-on photographs looks at.
+"""The animation of the README in each language: a hand draws a digit on the page of `vitreous learn`, and
+shows what the model on photographs looks at.
 
-python docs/make_gif.py    # writes docs/learn.gif; needs playwright and a Chromium (CHROMIUM=/path/to/it)
+python docs/make_gif.py    # writes docs/learn.gif and docs/learn.ko.gif; needs playwright and a Chromium
+                           # (CHROMIUM=/path/to/it) with a Korean font
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from PIL import Image
 
 import vitreous as vt
 
-GIF = Path(__file__).with_name("learn.gif")
+GIFS = {"en": Path(__file__).with_name("learn.gif"), "ko": Path(__file__).with_name("learn.ko.gif")}
 PREVIEW = Path(__file__).with_name("learn.png")  # what a link to the site shows
 SIZE = {"width": 1280, "height": 760}
 SHRUNK = (896, 532)
@@ -110,36 +111,47 @@ def looking(tab: Any) -> Iterator[Frame]:
             yield shot(tab, 1700 if at == 1 else 220)
 
 
-def main() -> None:
-    from playwright.sync_api import sync_playwright
-
-    found = os.environ.get("CHROMIUM") or shutil.which("chromium")
+def animation(browser: Any, language: str) -> tuple[list[Image.Image], list[int]]:
+    """Return the images of the animation in a language, and the milliseconds for which each is shown."""
     images, times = [], []
-    with TemporaryDirectory() as folder, sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=found, args=["--no-sandbox"])
+    with TemporaryDirectory() as folder:
         for model, frames in {"digits": drawing, "photo": looking}.items():
-            page = vt.learn(model, out=Path(folder) / f"{model}.html", language="en").page
+            page = vt.learn(model, out=Path(folder) / f"{model}.html", language=language).page
             tab = browser.new_page(viewport=SIZE, color_scheme="light")
             tab.set_default_timeout(300_000)
-            tab.goto(page.as_uri() + "#lang=en")
+            tab.goto(page.as_uri() + f"#lang={language}")
             tab.wait_for_timeout(1000)
-            if model == "photo":
+            if (model, language) == ("photo", "en"):
                 PREVIEW.write_bytes(tab.screenshot(clip={"x": 0, "y": 0, "width": 1280, "height": 672}))
             tab.evaluate(HAND)
             for png, milliseconds in frames(tab):
-                images.append(
-                    Image.open(io.BytesIO(png)).convert("RGB").resize(SHRUNK, Image.Resampling.LANCZOS)
-                )
+                image = Image.open(io.BytesIO(png)).convert("RGB")
+                images.append(image.resize(SHRUNK, Image.Resampling.LANCZOS))
                 times.append(milliseconds)
-        browser.close()
+            tab.close()
+    return images, times
+
+
+def write_gif(path: Path, images: list[Image.Image], times: list[int]) -> None:
     # One palette for all: what does not change between two images is then equal in both, and is stored once.
     sheet = Image.new("RGB", (SHRUNK[0], SHRUNK[1] * len(images)))
     for index, image in enumerate(images):
         sheet.paste(image, (0, SHRUNK[1] * index))
     palette = sheet.quantize(COLORS, method=Image.Quantize.FASTOCTREE)
     images = [image.quantize(palette=palette, dither=Image.Dither.NONE) for image in images]
-    images[0].save(GIF, save_all=True, append_images=images[1:], duration=times, loop=0, optimize=True)
-    print(GIF, f"{GIF.stat().st_size / 1e6:.2f} MB, {len(images)} images, {sum(times) / 1000:.0f} s")
+    images[0].save(path, save_all=True, append_images=images[1:], duration=times, loop=0, optimize=True)
+    print(path, f"{path.stat().st_size / 1e6:.2f} MB, {len(images)} images, {sum(times) / 1000:.0f} s")
+
+
+def main() -> None:
+    from playwright.sync_api import sync_playwright
+
+    found = os.environ.get("CHROMIUM") or shutil.which("chromium")
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        for language, path in GIFS.items():
+            write_gif(path, *animation(browser, language))
+        browser.close()
 
 
 if __name__ == "__main__":
