@@ -29,7 +29,7 @@ from vitreous.addons.studies.laboratory import HELD_OUT, Laboratory, OwnImages, 
 from vitreous.addons.studies.study import BASE
 from vitreous.errors import cache_folder
 from vitreous.evaluation.calibration import fit_temperature, helps
-from vitreous.evaluation.scores import calibrate, half_width
+from vitreous.evaluation.scores import calibration_of, half_width
 
 SETS = {"few digits": "mnist5k", "emoji": "emoji", "tuxpaint": "tuxpaint", "letters": "letters"}
 FEW, VALIDATION = 300, 5  # images that are learned of the digits; one of so many is held out
@@ -52,7 +52,7 @@ class Parts(OwnImages):
 
 def if_right(confidence: np.ndarray, rng: np.random.Generator) -> float:
     """The mean error that is measured where each prediction is right as often as it says."""
-    drawn = [calibrate(confidence, rng.random(len(confidence)) < confidence).ece for _ in range(200)]
+    drawn = [calibration_of(confidence, rng.random(len(confidence)) < confidence).ece for _ in range(200)]
     return float(np.mean(drawn))
 
 
@@ -75,7 +75,7 @@ def one_seed(own: Parts, seed: int, steps: int) -> dict[str, float]:
         confidence, predictions = (logits / scale).softmax(dim=1).max(dim=1)
         right = (predictions == targets).numpy()
         row["accuracy"] = float(right.mean())
-        row[f"{way} a temperature"] = calibrate(confidence.numpy(), right).ece
+        row[f"{way} a temperature"] = calibration_of(confidence.numpy(), right).ece
         row[f"{way}, if it were right"] = if_right(confidence.numpy(), rng)
     return {name: round(value, 4) for name, value in row.items()}
 

@@ -22,7 +22,7 @@ import torch
 from record import write_results
 
 from vitreous.evaluation.classical import fit_classical
-from vitreous.evaluation.classification import evaluate
+from vitreous.evaluation.classification import evaluate_classification
 from vitreous.evaluation.scores import half_width
 from vitreous.models.model import Model
 from vitreous.tasks import task_named
@@ -43,7 +43,7 @@ def one_split(seed: int, settings: dict[str, Any]) -> dict[str, Any]:
         trained = fit(plan_of_run(run, planned.data))
         processor = time.process_time() - processor
     assert isinstance(trained.model, Model)
-    evaluation = evaluate(trained.model, planned.data.test)
+    evaluation = evaluate_classification(trained.model, planned.data.test)
     count = len(planned.data.test)
     baselines = fit_classical(planned.data).baselines(planned.data.test)
     found = {each.name: each.accuracy for each in baselines}

@@ -82,9 +82,9 @@ def imports() -> None:
     import transformers
 
     import vitreous as vt
-    from vitreous.checkpoints.format import formats
+    from vitreous.checkpoints.format import checkpoint_formats
 
-    formats()
+    checkpoint_formats()
     _ = transformers.ViTForImageClassification, vt.load
 
 

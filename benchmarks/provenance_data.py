@@ -24,7 +24,7 @@ from vitreous.data.config import RandomResizedCropConfig
 from vitreous.data.image_augmentation import change_colors
 from vitreous.data.loading import Sampler
 from vitreous.data.rand_augment import LISTS, Strength
-from vitreous.data.sampling import repeated, shuffled
+from vitreous.data.sampling import repeated, shuffled_order
 from vitreous.data.transforms import crop_pixels, random_crop
 from vitreous.models.preprocessing import Preprocessing, to_tensor
 from vitreous.rng import numpy_generator
@@ -349,7 +349,7 @@ def our_epoch(name: str, images: int, batch: int) -> np.ndarray:
     count = find_recipe(name).config.augmentation.repeated_augmentation
 
     def order(epoch: int) -> Any:
-        found = shuffled(images, seed=0, epoch=epoch)
+        found = shuffled_order(images, seed=0, epoch=epoch)
         return repeated(found, count, batch) if count > 1 else found
 
     sampler = Sampler(order, images, batch_size=batch)
@@ -397,7 +397,7 @@ def epochs_of_torch() -> Iterator[Row]:
 def copies(sources: Path | None) -> Iterator[Row]:
     """Of 1,024 images with three copies each, how many are whole; and how often one comes in an epoch."""
     batch, count, number = 1024, 3, 600
-    order = repeated(shuffled(batch * number, seed=0, epoch=0), count, batch)
+    order = repeated(shuffled_order(batch * number, seed=0, epoch=0), count, batch)
     ours = np.asarray(order.indices[:]).reshape(number, batch)
 
     def share(rows: np.ndarray) -> float:

@@ -37,7 +37,7 @@ from scipy.stats import t
 from vitreous.data.config import DataConfig, SplitByName
 from vitreous.data.dataset import Splits, Subset
 from vitreous.data.sources import open_data, summarize
-from vitreous.evaluation.classification import evaluate
+from vitreous.evaluation.classification import evaluate_classification
 from vitreous.evaluation.probes import beside_baselines, probe
 from vitreous.tasks import OBJECTIVES, task_named
 from vitreous.tasks.fit import fit
@@ -154,8 +154,8 @@ def row(way: str, run: RunDirectory[Any], few: Splits, device: torch.device) -> 
     model = run.model().to(device)
     return {
         "pre-training": way,
-        "accuracy": round(evaluate(model, few.test).accuracy, 4),
-        "training_accuracy": round(evaluate(model, few.train).accuracy, 4),
+        "accuracy": round(evaluate_classification(model, few.test).accuracy, 4),
+        "training_accuracy": round(evaluate_classification(model, few.train).accuracy, 4),
         "epochs": round(measured(run, "epoch"), 1),
     }
 

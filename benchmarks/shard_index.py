@@ -25,7 +25,7 @@ from numpy.typing import DTypeLike
 from record import write_results
 
 from vitreous.data.sources.remote import find_shards
-from vitreous.data.sources.shard_index import Reading, ShardIndex, index_folder
+from vitreous.data.sources.shard_index import Reading, ShardIndex, index_cache_folder
 
 PER_SHARD = 10_000
 CLASSES = 21_841
@@ -157,7 +157,7 @@ def main() -> None:
         for number in range(-(-options.images // PER_SHARD)):
             (folder / f"train-{number:06}.tar").touch()
         spec, began = str(folder / "*.tar"), time.perf_counter()
-        make_index(index_folder(find_shards(spec), ["classes"], Reading(True, 0, None)), options.images)
+        make_index(index_cache_folder(find_shards(spec), ["classes"], Reading(True, 0, None)), options.images)
         print(f"made the index in {time.perf_counter() - began:.0f} s", flush=True)
         fractions = {"validation shards": "0", "1% held out by hashes": "0.01"}
         fractions["1% held out by hashes, again"] = "0.01"

@@ -144,7 +144,7 @@ def test_every_text_is_translated() -> None:
 
 
 def test_korean_texts_use_the_terms_of_the_glossary() -> None:
-    printed = dict(leaves(terminal.catalog("ko")))
+    printed = dict(leaves(terminal.terminal_catalog("ko")))
     found = {f"{path}: {word}" for path, text in printed.items() for word in FORBIDDEN if word in text}
     found |= {
         f"{path}: {word}"

@@ -18,7 +18,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 import vitreous
-from vitreous.checkpoints.format import formats as checkpoint_formats
+from vitreous.checkpoints.format import checkpoint_formats
 from vitreous.cli import COMMANDS, app
 from vitreous.extensions import tasks
 from vitreous.languages.terminal import meaning_of, summary_of

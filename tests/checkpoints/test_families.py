@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 
 import vitreous as vt
-from vitreous.checkpoints.format import formats
+from vitreous.checkpoints.format import checkpoint_formats
 from vitreous.tasks.pretraining.rules import MAEConfig
 
 HERE = Path(__file__).parent
@@ -134,7 +134,7 @@ def test_equals_its_own_codebase(name: str, peer_families: ModuleType, tmp_path:
     assert largest_difference(computed(again, images, expected), expected) < TOLERANCE
 
     if format := WRITTEN.get(name):
-        suffixes = formats()[format].suffixes or ("",)
+        suffixes = checkpoint_formats()[format].suffixes or ("",)
         vt.save(model, tmp_path / f"written{suffixes[0]}", format=format)
     if name in EXACT:
         theirs, again = (load_file(each / "model.safetensors") for each in (folder, tmp_path / "written"))

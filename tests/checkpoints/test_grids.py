@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import vitreous as vt
-from vitreous.checkpoints.format import formats
+from vitreous.checkpoints.format import checkpoint_formats
 
 WIDE = {"image_size": (72, 128), "patch_size": 8}  # 9 x 16 = 144 = 12 x 12 patches
 FORMATS = {
@@ -75,7 +75,7 @@ def test_a_told_size_with_as_many_patches(name: str, tiny: Any, tmp_path: Path) 
     vt.save(model, tmp_path / file, format=format)
     told = {"heads": 4} if file.endswith((".pth", ".pt")) else {}
     told |= {"mlp": "gelu"} if format == "open-clip" else {}
-    own = formats()[format].interpolation
+    own = checkpoint_formats()[format].interpolation
     for wished in ((16, 64), (64, 16), (8, 128)):
         loaded: Any = vt.load(tmp_path / file, format=format, image_size=wished, **told)
         again: Any = vt.load(tmp_path / file, format=format, stored_image_size=32, image_size=wished, **told)

@@ -20,7 +20,7 @@ import torch
 import vitreous as vt
 from vitreous.checkpoints import loading
 from vitreous.checkpoints.files import read_file
-from vitreous.checkpoints.format import formats
+from vitreous.checkpoints.format import checkpoint_formats
 from vitreous.checkpoints.recognition import recognize
 from vitreous.checkpoints.resizing import resize
 
@@ -49,7 +49,7 @@ def test_each_format_is_told_from_its_content(case: str) -> None:
     found = recognize(source)
     assert found.format.name == right
     weights, config = "\n".join(found.source.tensors), source.description
-    names = [name for name, each in formats().items() if each.recognizes(config, weights)]
+    names = [name for name, each in checkpoint_formats().items() if each.recognizes(config, weights)]
     assert names == ([right, "timm"] if right == "dinov2" else [right])
 
 

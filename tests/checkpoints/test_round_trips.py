@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import vitreous as vt
-from vitreous.checkpoints.format import formats
+from vitreous.checkpoints.format import checkpoint_formats
 from vitreous.checkpoints.saving import TOLERANCE, answers_for
 from vitreous.models.bit import BiT, BiTConfig
 from vitreous.models.config import ViTConfig
@@ -75,12 +75,12 @@ ORDINARY: dict[str, Any] = {
     "pooling": "class",
     "class_token": True,
 }
-WRITTEN = [name for name, format in formats().items() if format.write]
+WRITTEN = [name for name, format in checkpoint_formats().items() if format.write]
 SIZES = {"width": 16, "depth": 2, "heads": 2, "mlp_dim": 32}
 
 
 def typical_of(format: str) -> dict[str, Any]:
-    typical = formats()[format].typical
+    typical = checkpoint_formats()[format].typical
     return ORDINARY | {name: value for name, value in typical.items() if name in ViTConfig.model_fields}
 
 
@@ -114,7 +114,7 @@ def test_any_model_through_any_format(format: str, drawn: tuple[dict[str, Any], 
         for block in model.blocks:
             block.attention.out.bias.zero_()
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / f"model{(formats()[format].suffixes or ('',))[0]}"
+        path = Path(folder) / f"model{(checkpoint_formats()[format].suffixes or ('',))[0]}"
         try:
             difference = vt.save(model, path, format=format)
         except vt.InputError as error:
@@ -125,7 +125,7 @@ def test_any_model_through_any_format(format: str, drawn: tuple[dict[str, Any], 
         if refusal:
             assert re.search(r"cannot hold|has no architecture|holds a BiT", refusal), refusal
             return
-        again = vt.load(path, **answers_for(model, formats()[format].unsaid_at(path)))
+        again = vt.load(path, **answers_for(model, checkpoint_formats()[format].unsaid_at(path)))
         assert again.config.num_classes == config.num_classes
         images = torch.randn(2, config.channels, *config.image_size)
         expected = model(images)
@@ -219,7 +219,7 @@ def test_a_difference_leaves_nothing_behind(
 ) -> None:
     """A writer with a mistake is found out before its file has a name."""
 
-    right = formats()["torchvision"]
+    right = checkpoint_formats()["torchvision"]
 
     def wrong(model: Any, path: Path) -> None:
         with torch.no_grad():
@@ -227,7 +227,7 @@ def test_a_difference_leaves_nothing_behind(
             right.write(model, path)
             model.head.bias.sub_(0.1)
 
-    monkeypatch.setitem(formats(), "torchvision", dataclasses.replace(right, write=wrong))
+    monkeypatch.setitem(checkpoint_formats(), "torchvision", dataclasses.replace(right, write=wrong))
     with pytest.raises(vt.InputError, match=r"differs by 1\.0e-01"):
         vt.save(tiny(), tmp_path / "m.pth", format="torchvision")
     assert not list(tmp_path.iterdir())

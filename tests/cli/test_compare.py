@@ -14,7 +14,7 @@ from PIL import Image
 
 import vitreous as vt
 from vitreous.training import run as training_run
-from vitreous.training.run import default_path
+from vitreous.training.run import default_run_path
 
 Command = Callable[..., tuple[int, str, str]]
 TINY = ("--set", "model.depth=1", "--set", "model.width=16", "--set", "model.mlp_dim=16", "--epochs", "2")
@@ -141,9 +141,9 @@ def test_two_pages_of_one_second_have_two_names(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(training_run, "datetime", Clock)
     monkeypatch.chdir(tmp_path)
-    first = default_path("runs/a", Path("comparisons"), ".html")
+    first = default_run_path("runs/a", Path("comparisons"), ".html")
     first.parent.mkdir()
     first.touch()
-    second = default_path("runs/a", Path("comparisons"), ".html")
+    second = default_run_path("runs/a", Path("comparisons"), ".html")
     assert first.name == "a-20260102-030405.html"
     assert second.name == "a-20260102-030405-2.html"

@@ -22,11 +22,11 @@ import vitreous
 from vitreous.cli import ADDED, COMMANDS, CORE, app, run
 from vitreous.extensions import ADDONS, addons, tasks
 from vitreous.languages import speaking, unreadable
-from vitreous.languages.terminal import catalog, meaning_of
+from vitreous.languages.terminal import meaning_of, terminal_catalog
 from vitreous.training.recipes import executed
 
 PACKAGE = Path(vitreous.__file__).parent
-KOREAN = catalog("ko")
+KOREAN = terminal_catalog("ko")
 HANGUL = re.compile("[가-힣]")
 # What a translation keeps: options, numbers, names of files and of forms.
 KEPT = re.compile(

@@ -14,12 +14,12 @@ from safetensors.torch import load_file, save_file
 
 import vitreous as vt
 from lite0 import drawn_weights
-from vitreous.checkpoints.format import formats
+from vitreous.checkpoints.format import checkpoint_formats
 from vitreous.checkpoints.saving import answers_for
 from vitreous.extensions import FORMATS
 
 IMAGES = list(FORMATS)
-WRITTEN = [name for name in IMAGES if formats()[name].write and name != "vitreous"]
+WRITTEN = [name for name in IMAGES if checkpoint_formats()[name].write and name != "vitreous"]
 TINY: dict[str, Any] = {
     "image_size": 32,
     "patch_size": 16,
@@ -39,7 +39,7 @@ def file_of(name: str) -> str:
 @torch.no_grad()
 def model_for(name: str) -> Any:
     """Return a tiny model of those that a format is made for, with weights that differ."""
-    format = formats()[name]
+    format = checkpoint_formats()[name]
     kind = format.overridable or vt.ViTConfig
     fields = {field: value for field, value in TINY.items() if field in kind.model_fields}
     model: Any = vt.create(kind.model_validate(fields | dict(format.typical)), seed=0)
@@ -113,7 +113,7 @@ def test_every_format_that_is_only_read_has_a_file() -> None:
 
 @pytest.mark.parametrize("name", IMAGES)
 def test_a_row_says_of_a_format_what_the_format_says_of_itself(name: str, edit: Any) -> None:
-    format = formats()[name]
+    format = checkpoint_formats()[name]
     with edit(f"the row of {name} in FORMATS of src/vitreous/extensions.py"):
         assert format.name == name
         assert (format.write is not None) is FORMATS[name].written
@@ -143,7 +143,7 @@ def test_a_format_that_is_only_read_is_recognized_by_its_content(
 
 @pytest.mark.parametrize("name", WRITTEN)
 def test_a_format_is_converted_both_ways(name: str, tmp_path: Path, edit: Any) -> None:
-    format, model = formats()[name], model_for(name)
+    format, model = checkpoint_formats()[name], model_for(name)
     path = tmp_path / f"theirs{(format.suffixes or ('',))[0]}"
     with edit(f"`limits`, `keys`, `typical` or the table of {file_of(name)}"):
         vt.save(model, path, format=name)
@@ -168,5 +168,5 @@ def test_labels_of_other_outputs_are_not_written(name: str, count: int, tmp_path
     model.labels = ["red", "green", "blue", "black"][:count]
     folder = tmp_path / "saved"
     with pytest.raises(vt.InputError, match=f" outputs and {count} labels: set model.labels"):
-        vt.save(model, folder / f"theirs{(formats()[name].suffixes or ('',))[0]}", format=name)
+        vt.save(model, folder / f"theirs{(checkpoint_formats()[name].suffixes or ('',))[0]}", format=name)
     assert not folder.exists()

@@ -16,7 +16,7 @@ import torch
 
 import vitreous as vt
 from vitreous.addons.learn_page.page import reason_against, write_learn_page
-from vitreous.checkpoints.format import formats
+from vitreous.checkpoints.format import checkpoint_formats
 from vitreous.deployment.programs import open_image_model
 from vitreous.inspection.drawing import drawings_of
 from vitreous.inspection.model_figures import model_exhibits, model_summary
@@ -167,7 +167,7 @@ def test_a_part_goes_through_every_command(
     assert np.isclose(answer.probability, same.probability, atol=1e-4)
     trained = vt.load(run.path)
     held, refusals = 0, []
-    for name, format in formats().items():
+    for name, format in checkpoint_formats().items():
         if not format.write or name == "vitreous":
             continue
         with edit(f"`limits` of src/vitreous/checkpoints/formats/ for {name}"):

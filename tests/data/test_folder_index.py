@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from vitreous.data.sources import folders
-from vitreous.data.sources.folders import cache_file, index_folder, path_array
+from vitreous.data.sources.folders import cache_file, index_images, path_array
 
 
 @pytest.fixture
@@ -32,12 +32,12 @@ def paths(index):
 
 
 def test_a_large_folder_is_listed_once(root):
-    first = index_folder(root, ("a", "b"))
+    first = index_images(root, ("a", "b"))
     assert paths(first) == [f"{name}/{index}.jpg" for name in "ab" for index in range(6)]
     assert cache_file(root, ("a", "b")).exists()
     (root / "a" / "new.jpg").touch()
     settle(root)  # the folder looks as it was
-    assert paths(index_folder(root, ("a", "b"))) == paths(first)
+    assert paths(index_images(root, ("a", "b"))) == paths(first)
 
 
 @pytest.mark.parametrize(
@@ -51,9 +51,9 @@ def test_a_large_folder_is_listed_once(root):
     ],
 )
 def test_a_change_is_noticed(root, change):
-    before = paths(index_folder(root, ("a", "b")))
+    before = paths(index_images(root, ("a", "b")))
     change(root)
-    after = paths(index_folder(root, ("a", "b")))
+    after = paths(index_images(root, ("a", "b")))
     on_disk = sorted(str(path.relative_to(root)) for path in root.rglob("*.*"))
     assert sorted(after) == on_disk
     assert len(before) == 12
@@ -61,14 +61,14 @@ def test_a_change_is_noticed(root, change):
 
 def test_a_folder_that_is_being_written_is_not_remembered(root):
     (root / "a" / "7.jpg").touch()
-    index_folder(root, ("a", "b"))
+    index_images(root, ("a", "b"))
     assert not cache_file(root, ("a", "b")).exists()
 
 
 def test_a_broken_cache_is_no_harm(root):
-    before = paths(index_folder(root, ("a", "b")))
+    before = paths(index_images(root, ("a", "b")))
     cache_file(root, ("a", "b")).write_bytes(b"PK\x03\x04 broken")
-    assert paths(index_folder(root, ("a", "b"))) == before
+    assert paths(index_images(root, ("a", "b"))) == before
 
 
 def test_an_image_costs_few_bytes():

@@ -21,7 +21,7 @@ from vitreous.data.files import file_digest
 from vitreous.data.image_list import ImageList, image_list, read_url
 from vitreous.data.image_samples import evaluation_loader
 from vitreous.data.sources import open_data
-from vitreous.data.sources.folders import index_folder
+from vitreous.data.sources.folders import index_images
 from vitreous.data.sources.manifests import read_table
 from vitreous.data.sources.remote import expanded
 from vitreous.data.sources.shard_index import members, read_label
@@ -251,12 +251,12 @@ def test_a_damaged_index_is_made_again(photos, damage, monkeypatch, tmp_path):
     monkeypatch.setenv("VITREOUS_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("vitreous.data.sources.folders.LARGE", 1)
     monkeypatch.setattr("vitreous.data.sources.folders.SETTLED", -(10**12))
-    index_folder(photos, ("cat", "dog"))
+    index_images(photos, ("cat", "dog"))
     (file,) = (tmp_path / "cache" / "indexes").glob("*.npz")
     content = file.read_bytes()
     for broken in (damage, content[:20], content[:200] + b"\xff" * 40 + content[240:]):
         file.write_bytes(broken)
-        assert len(index_folder(photos, ("cat", "dog")).paths) == 20
+        assert len(index_images(photos, ("cat", "dog")).paths) == 20
 
 
 def test_an_idx_file_with_sides_beyond_its_bytes(tmp_path):

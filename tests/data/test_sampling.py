@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from vitreous.data.loading import Sampler
-from vitreous.data.sampling import WINDOW, BlockOrder, Permutation, shuffled, shuffled_by_length
+from vitreous.data.sampling import WINDOW, BlockOrder, Permutation, shuffled_by_length, shuffled_order
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 100, 4096, 4097, 100_003])
@@ -29,7 +29,7 @@ def test_a_permutation_looks_random():
 
 def test_many_samples_are_ordered_in_no_memory(monkeypatch):
     monkeypatch.setattr("vitreous.data.sampling.LARGE", 50)
-    sampler = Sampler(lambda epoch: shuffled(101, seed=3, epoch=epoch), 101, batch_size=10)
+    sampler = Sampler(lambda epoch: shuffled_order(101, seed=3, epoch=epoch), 101, batch_size=10)
     assert isinstance(sampler.order(0).indices, Permutation)
     steps = [rows.indices.tolist() for rows in sampler.epoch(2)]
     assert len({number for step in steps for number in step}) == 100

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from vitreous.evaluation.classification import evaluate
+from vitreous.evaluation.classification import evaluate_classification
 from vitreous.evaluation.outputs import AveragedViews, views
 from vitreous.tasks.answerer import may_mirror, open_answerer
 
@@ -41,8 +41,8 @@ def test_answers_are_averaged(images, make_model, task):
 
 
 def test_a_model_is_evaluated_with_it(images, make_model):
-    plain = evaluate(make_model(), images)
-    averaged = evaluate(AveragedViews(make_model(), mirrored=False), images)
+    plain = evaluate_classification(make_model(), images)
+    averaged = evaluate_classification(AveragedViews(make_model(), mirrored=False), images)
     assert averaged.count == plain.count
     assert not np.allclose(averaged.probabilities, plain.probabilities)
 

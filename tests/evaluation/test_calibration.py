@@ -23,8 +23,8 @@ from vitreous.evaluation.calibration import (
     write_best_thresholds,
     write_thresholds,
 )
-from vitreous.evaluation.classification import evaluate
-from vitreous.evaluation.scores import calibrate as calibration_error
+from vitreous.evaluation.classification import evaluate_classification
+from vitreous.evaluation.scores import calibration_of as calibration_error
 
 
 def shy(count: int, temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
@@ -130,9 +130,11 @@ def test_every_class_keeps_its_rank_and_the_model_its_temperature(images, model,
     again = vt.load(tmp_path / "saved")
     assert again.temperature == pytest.approx(0.8)
     assert vt.resize(again, image_size=16).temperature == pytest.approx(0.8)
-    evaluation = evaluate(again, images)
+    evaluation = evaluate_classification(again, images)
     scale_head(again, 1 / 0.8)
-    assert evaluation.uncalibrated_error == pytest.approx(evaluate(again, images).calibration.ece, abs=1e-5)
+    assert evaluation.uncalibrated_error == pytest.approx(
+        evaluate_classification(again, images).calibration.ece, abs=1e-5
+    )
 
 
 def test_of_many_logits_some_are_enough(images, model, monkeypatch, tmp_path):

@@ -15,9 +15,9 @@ from scipy.special import softmax
 from vitreous.data.dataset import ArrayImages, LabelTargets
 from vitreous.errors import InputError
 from vitreous.evaluation.calibration import scale_head
-from vitreous.evaluation.classification import evaluate, label_evaluation
+from vitreous.evaluation.classification import evaluate_classification, label_evaluation
 from vitreous.evaluation.outputs import compute_outputs
-from vitreous.evaluation.scores import average_precision, calibrate
+from vitreous.evaluation.scores import average_precision, calibration_of
 from vitreous.models.vit import ViT
 
 LABELS = ("dark", "middle", "bright")
@@ -27,7 +27,7 @@ LABELS = ("dark", "middle", "bright")
 def test_every_image_once(images: ArrayImages, make_model: Callable[..., ViT], batch_size: int) -> None:
     model = make_model().train()
     seen = []
-    evaluation = evaluate(
+    evaluation = evaluate_classification(
         model, images, batch_size=batch_size, progress=lambda done, total: seen.append((done, total))
     )
     assert evaluation.indices.tolist() == list(range(31))
@@ -47,7 +47,7 @@ def test_an_image_that_is_torn_is_named_and_left_out(
     images: ArrayImages, make_model: Callable[..., ViT]
 ) -> None:
     images.bad = (0, 7)  # type: ignore[attr-defined]
-    evaluation = evaluate(make_model(), images, batch_size=4)
+    evaluation = evaluate_classification(make_model(), images, batch_size=4)
     assert evaluation.count == 29
     assert dict(evaluation.failed) == {"made[0]": "torn", "made[7]": "torn"}
     assert evaluation.names[0] == "made[1]"
@@ -57,19 +57,19 @@ def test_an_image_that_is_torn_is_named_and_left_out(
 def test_nothing_but_torn_images_is_an_error(images: ArrayImages, make_model: Callable[..., ViT]) -> None:
     images.bad = tuple(range(31))  # type: ignore[attr-defined]
     with pytest.raises(InputError, match=r"none of the 31 images can be read: made\[0\]: torn"):
-        evaluate(make_model(), images)
+        evaluate_classification(make_model(), images)
 
 
 def test_classes_are_matched_by_name_not_by_number(
     images: ArrayImages, make_model: Callable[..., ViT]
 ) -> None:
     model = make_model()
-    straight = evaluate(model, images)
+    straight = evaluate_classification(model, images)
     order = np.array([2, 0, 1])  # the data number their classes in another order
     other = ArrayImages(
         images.pixels, order[images.targets.strata()], ("middle", "bright", "dark"), name="other"
     )
-    turned = evaluate(model, other)
+    turned = evaluate_classification(model, other)
     assert turned.classes == straight.classes == ("dark", "middle", "bright")
     assert turned.targets.tolist() == straight.targets.tolist()
     assert turned.accuracy == straight.accuracy
@@ -78,7 +78,7 @@ def test_classes_are_matched_by_name_not_by_number(
 def test_some_of_the_models_classes_are_enough(images: ArrayImages, make_model: Callable[..., ViT]) -> None:
     bright = np.flatnonzero(images.targets.strata() == 2)
     few = ArrayImages(images.pixels[bright], np.zeros(len(bright), np.int64), ("bright",), name="few")
-    evaluation = evaluate(make_model(), few)
+    evaluation = evaluate_classification(make_model(), few)
     assert set(evaluation.targets) == {2}
     assert evaluation.confusion.shape == (3, 3)
 
@@ -99,11 +99,11 @@ def test_other_classes_are_an_error(
     message: str,
 ) -> None:
     with pytest.raises(InputError, match=message):
-        evaluate(make_model(labels, classes), images)
+        evaluate_classification(make_model(labels, classes), images)
 
 
 def test_confident_mistakes_come_first(images: ArrayImages, make_model: Callable[..., ViT]) -> None:
-    evaluation = evaluate(make_model(), images)
+    evaluation = evaluate_classification(make_model(), images)
     mistakes = evaluation.confident_mistakes(100)
     assert len(mistakes) == int((~evaluation.correct).sum()) > 3
     assert [m.probability for m in mistakes] == sorted((m.probability for m in mistakes), reverse=True)
@@ -113,7 +113,7 @@ def test_confident_mistakes_come_first(images: ArrayImages, make_model: Callable
 
 
 def test_json_has_the_contracts_keys(images: ArrayImages, make_model: Callable[..., ViT]) -> None:
-    result = json.loads(to_json(evaluate(make_model(), images).to_json(), inf_nan_mode="null"))
+    result = json.loads(to_json(evaluate_classification(make_model(), images).to_json(), inf_nan_mode="null"))
     assert {"test_accuracy", "test_accuracy_interval", "test_count", "seconds"} <= result.keys()
     assert {"per_class", "confusion", "calibration"} <= result.keys()
     assert "test_top5_accuracy" not in result, "of three classes the best five say nothing"
@@ -131,7 +131,7 @@ def test_of_many_classes_no_image_keeps_all_probabilities(
     labels = (*LABELS, *(f"other {number}" for number in range(1198)))
     model = make_model(labels, len(labels)).eval()
     scale_head(model, 0.4)
-    found = evaluate(model, images, batch_size=4)
+    found = evaluate_classification(model, images, batch_size=4)
     assert found.probabilities is None
     with torch.no_grad():
         logits = model(model.preprocessing([images.image(row) for row in range(31)])).numpy()
@@ -141,9 +141,9 @@ def test_of_many_classes_no_image_keeps_all_probabilities(
     np.testing.assert_allclose(found.confidence, p.max(axis=1), rtol=1e-4)
     first = np.argsort(-p, axis=1)[:, :5]
     assert found.top5_accuracy == (first == images.targets.strata()[:, None]).any(axis=1).mean()
-    assert found.calibration.ece == pytest.approx(calibrate(p.max(axis=1), found.correct).ece, rel=1e-4)
+    assert found.calibration.ece == pytest.approx(calibration_of(p.max(axis=1), found.correct).ece, rel=1e-4)
     before = softmax(logits * 0.4, axis=1).max(axis=1)
-    assert found.uncalibrated_error == pytest.approx(calibrate(before, found.correct).ece, rel=1e-4)
+    assert found.uncalibrated_error == pytest.approx(calibration_of(before, found.correct).ece, rel=1e-4)
     some = found.subset([3, 1])
     assert some.predictions.tolist() == found.predictions[[3, 1]].tolist()
     outputs = compute_outputs(model, images, batch_size=4)
@@ -159,7 +159,7 @@ def test_several_labels_are_scored_by_average_precision(
     several = np.eye(3, dtype=np.float32)[images.targets.strata()]
     several[::5] = 1
     images.targets = LabelTargets(csr_array(several), images.classes)
-    evaluation = evaluate(make_model(), images)
+    evaluation = evaluate_classification(make_model(), images)
     expected = [average_precision_score(several[:, k], evaluation.probabilities[:, k]) for k in range(3)]
     assert evaluation.average_precision == pytest.approx(expected)
     assert evaluation.mean_average_precision == pytest.approx(np.mean(expected))
@@ -179,7 +179,7 @@ def test_of_many_labels_nothing_grows_with_images_times_classes(
     several[::5], several[3] = 1, 0
     images.targets = LabelTargets(csr_array(several), images.classes)
     scale_head(model, 0.4)
-    found = evaluate(model, images, batch_size=4)
+    found = evaluate_classification(model, images, batch_size=4)
     with torch.no_grad():
         logits = model(model.preprocessing([images.image(row) for row in range(31)])).numpy()
     known = np.zeros_like(logits)
@@ -189,12 +189,12 @@ def test_of_many_labels_nothing_grows_with_images_times_classes(
     np.testing.assert_allclose(found.average_precision, [average_precision(*each) for each in columns])
     for scale, error in ((1.0, found.calibration.ece), (0.4, found.uncalibrated_error)):
         p = 1 / (1 + np.exp(-rounded * scale))
-        assert error == pytest.approx(calibrate(p.ravel(), known.ravel()).ece, rel=1e-4)
+        assert error == pytest.approx(calibration_of(p.ravel(), known.ravel()).ece, rel=1e-4)
     assert found.to_json()["per_class"][labels.index("dark")]["support"] == several[:, 0].sum()
     assert found.without_learning[1]["chance"] == pytest.approx(several.mean())
     assert found.probabilities is None
     assert found.targets.nnz == several.sum()
     assert found.answers() is found.scores() is None
     assert np.isnan(found.subset([3, 1]).mean_average_precision)
-    again = evaluate(model, images, batch_size=31)
+    again = evaluate_classification(model, images, batch_size=31)
     assert json.dumps({**again.to_json(), "seconds": 0}) == json.dumps({**found.to_json(), "seconds": 0})

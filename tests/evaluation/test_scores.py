@@ -15,7 +15,7 @@ from vitreous.evaluation.classification import ClassificationEvaluation
 from vitreous.evaluation.scores import (
     average_precision,
     best_threshold,
-    calibrate,
+    calibration_of,
     class_scores,
     confusion_matrix,
     precision_interval,
@@ -102,7 +102,7 @@ def test_nothing_is_said_of_a_class_that_nobody_saw() -> None:
 def test_calibration_by_hand() -> None:
     confidence = np.array([0.95, 0.95, 0.95, 0.95, 0.55, 0.55], dtype=np.float32)
     correct = np.array([True, True, True, False, True, False])
-    calibration = calibrate(confidence, correct)
+    calibration = calibration_of(confidence, correct)
     assert calibration.ece == pytest.approx(4 / 6 * (0.95 - 0.75) + 2 / 6 * (0.55 - 0.5), abs=1e-6)
     assert len(calibration.bins) == 15
     assert sum(each.count for each in calibration.bins) == 6
@@ -110,7 +110,7 @@ def test_calibration_by_hand() -> None:
 
 
 def test_certainty_falls_into_the_last_bin() -> None:
-    calibration = calibrate(np.array([1.0, 1.0], dtype=np.float32), np.array([True, True]))
+    calibration = calibration_of(np.array([1.0, 1.0], dtype=np.float32), np.array([True, True]))
     assert calibration.bins[-1].count == 2
     assert calibration.ece == 0
 
@@ -160,7 +160,7 @@ def test_many_classes_have_no_matrix(tmp_path: Path) -> None:
 def test_probabilities_that_are_not_numbers_give_no_warning() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = calibrate(np.array([np.nan, 0.5]), np.array([0, 1]))
+        found = calibration_of(np.array([np.nan, 0.5]), np.array([0, 1]))
         assert math.isnan(found.ece)
         never = precision_interval(np.zeros((3, 1)), np.array([[0.1], [0.2], [0.3]]))
         assert math.isnan(never.low)

@@ -14,7 +14,7 @@ from torch import nn
 from vitreous.data.batch_augmentation import BatchRandom, mix
 from vitreous.data.config import RandomResizedCropConfig
 from vitreous.data.rand_augment import BIG_VISION, Strength
-from vitreous.data.sampling import repeated, shuffled
+from vitreous.data.sampling import repeated, shuffled_order
 from vitreous.data.transforms import crop_pixels, random_crop
 from vitreous.layers.embedding import sincos_2d, sincos_of_mae
 from vitreous.models.config import ViTConfig
@@ -128,7 +128,7 @@ def test_contrast_of_big_vision_moves_towards_the_number_of_pixels() -> None:
 def test_copies_of_an_image_stay_in_one_batch(batch: int, copies: int) -> None:
     """In every batch of an epoch, and not in the first alone."""
     steps = 400 if batch == 1024 else 40
-    order = repeated(shuffled(batch * steps, seed=0, epoch=0), copies, batch)
+    order = repeated(shuffled_order(batch * steps, seed=0, epoch=0), copies, batch)
     rows = np.asarray(order.indices).reshape(steps, batch)
     numbers = np.asarray(order.copies).reshape(steps, batch)
     seen: set[int] = set()

@@ -10,7 +10,7 @@ import vitreous as vt
 from vitreous.inspection.attributions import (
     METHODS,
     attribute_batch,
-    in_words,
+    correlation_in_words,
     integrated_gradients,
     per_patch,
     randomized,
@@ -77,9 +77,11 @@ def test_randomized_weights_keep_their_spread_and_leave_the_model(model: vt.ViT)
 
 
 def test_a_map_that_does_not_depend_on_the_weights_is_called_so() -> None:
-    assert "hardly depends on the weights" in in_words(0.9, 196)
-    assert in_words(0.1, 196).endswith(": depends on the weights")
-    assert in_words(0.55, 9).endswith(": depends on the weights")  # what chance gives with nine patches
+    assert "hardly depends on the weights" in correlation_in_words(0.9, 196)
+    assert correlation_in_words(0.1, 196).endswith(": depends on the weights")
+    assert correlation_in_words(0.55, 9).endswith(
+        ": depends on the weights"
+    )  # what chance gives with nine patches
 
 
 def test_each_method_has_a_map_and_a_check_for_each_image(model: vt.ViT) -> None:

@@ -13,7 +13,7 @@ from PIL import Image
 
 import vitreous as vt
 from vitreous.addons.serving.limits import ServerLimits
-from vitreous.addons.serving.run import load
+from vitreous.addons.serving.run import load_served
 from vitreous.addons.text.text_pairs import number_pairs
 
 from .foreign import TorchvisionViT
@@ -131,7 +131,7 @@ def pages(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     reports["comparison"] = vt.compare(run, other, out=folder / "comparison.html", **options).report
     reports["learn"] = vt.learn(run, out=folder / "learn.html", language=request.param).page
     reports["emoji"] = vt.learn("emoji", out=folder / "emoji.html", language=request.param).page
-    served = load(
+    served = load_served(
         str(photos.path), device="cpu", precision="fp32", limits=ServerLimits(), language=request.param
     )
     reports["served"] = folder / "serve.html"

@@ -172,8 +172,8 @@ def test_many_images_are_small_and_on_several_sheets(monkeypatch: pytest.MonkeyP
 def test_small_sizes_keep_the_shape() -> None:
     assert predictions.small_size((224, 112), 96) == (96, 48)
     assert predictions.small_size((8, 8), 96) == (8, 8)
-    assert list(predictions.candidates(8)) == [(8, None), (8, 80), (8, 50), (8, 25)]
-    assert next(predictions.candidates(224)) == (96, 80)
+    assert list(predictions.thumbnail_sizes(8)) == [(8, None), (8, 80), (8, 50), (8, 25)]
+    assert next(predictions.thumbnail_sizes(224)) == (96, 80)
 
 
 # --- in a browser ------------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ from vitreous.inspection.runs.evaluation_figures import (
     curve_chart,
     curves_figure,
 )
-from vitreous.inspection.runs.head import comparisons_of, head_of, twice_as_long
+from vitreous.inspection.runs.head import comparisons_of, report_head, twice_as_long
 from vitreous.inspection.runs.report import model_summary, write_training_report
 from vitreous.languages import baseline_settings, phrase, speaking
 from vitreous.models.bit import BiTConfig
@@ -514,7 +514,7 @@ def test_a_run_that_minutes_ended_is_extended_in_minutes(tmp_path: Path) -> None
 
 def test_a_training_that_has_hardly_begun_is_said_to_be_that(run: Path) -> None:
     def notice() -> str:
-        return head_of(run, model_of(), evaluation(7), (), findings=(), command="train")["notice"]
+        return report_head(run, model_of(), evaluation(7), (), findings=(), command="train")["notice"]
 
     assert notice() == ""
     row = {"step": 1, "epoch": 0.07, "loss": 2.0, "accuracy": 0.3, "lr": 1e-3, "seconds": 1}

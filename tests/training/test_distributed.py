@@ -26,7 +26,7 @@ from vitreous.data.dataset import LabelTargets, Splits
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
 from vitreous.evaluation.calibration import calibrate_model
-from vitreous.evaluation.classification import evaluate
+from vitreous.evaluation.classification import evaluate_classification
 from vitreous.evaluation.outputs import MOST_KEPT
 from vitreous.evaluation.probes import fewshot_measure, knn_measure
 from vitreous.models.names import create
@@ -281,9 +281,9 @@ def check_evaluation() -> None:
     handler = signal.getsignal(signal.SIGTERM)
     with process_group(torch.device("cpu")) as (world, _):
         for measure in (
-            lambda **batching: evaluate(model, held, **batching).to_json(),
+            lambda **batching: evaluate_classification(model, held, **batching).to_json(),
             calibrated,
-            lambda **batching: evaluate(many, several, **batching).to_json(),
+            lambda **batching: evaluate_classification(many, several, **batching).to_json(),
             lambda **batching: knn_measure(splits.train, held)(model, **batching),
             lambda **batching: fewshot_measure(splits)(model, **batching),
             pretrained("mae"),
@@ -304,7 +304,7 @@ def check_evaluation() -> None:
             assert together == alone
             assert json.dumps(alone) != "{}"
         computed.clear()
-        evaluate(model, held, batch_size=4, world=world)
+        evaluate_classification(model, held, batch_size=4, world=world)
         assert sum(computed) <= len(held) // world.size + 4
     assert signal.getsignal(signal.SIGTERM) is handler
 

@@ -26,7 +26,7 @@ from vitreous.training.callbacks import Callback, score_of
 from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.config import RunConfig
 from vitreous.training.distributed import World
-from vitreous.training.objectives import accuracy, label_accuracy, sigmoid_loss, softmax_loss
+from vitreous.training.objectives import batch_accuracy, label_accuracy, sigmoid_loss, softmax_loss
 from vitreous.training.run import RunDirectory
 from vitreous.training.settings import configure
 from vitreous.training.trainer import PATIENCE, Interrupted, NotFinite, Trainer
@@ -348,7 +348,7 @@ def test_soft_and_hard_targets_agree() -> None:
     soft = nn.functional.one_hot(hard, 4).float()
     for measure in (softmax_loss, sigmoid_loss):
         torch.testing.assert_close(measure(logits, hard, 0.1), measure(logits, soft, 0.1))
-    assert accuracy(logits, hard) == accuracy(logits, soft)
+    assert batch_accuracy(logits, hard) == batch_accuracy(logits, soft)
 
 
 def test_the_accuracy_of_several_labels() -> None:

@@ -24,7 +24,7 @@ from vitreous.training.initial_model import starting_model
 from vitreous.training.learner import Learner, in_steps, scaled_lr
 from vitreous.training.recipes import NAMES, executed, measured, recipe, sourced
 from vitreous.training.run import RunDirectory
-from vitreous.training.settings import configure, differences, leaves
+from vitreous.training.settings import configure, leaves, settings_differences
 from vitreous.training.step import LossOf, TrainStep
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
@@ -289,10 +289,10 @@ def test_the_chosen_recipe_suits_the_data(channels: int, several: bool) -> None:
 
 def test_differences_name_every_leaf_once() -> None:
     one, other = recipe("deit").config, recipe("deit-distilled").config
-    rows = differences(one, other)
+    rows = settings_differences(one, other)
     distillation = {f"training.distillation.{name}" for name in ("kind", "teacher", "weight")}
     assert set(rows) == {"model.pooling.kind", *distillation}
-    assert not differences(one, one)
+    assert not settings_differences(one, one)
     assert {*leaves(one), *leaves(other)} >= set(rows)
 
 

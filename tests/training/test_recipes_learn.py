@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vitreous.evaluation.classification import evaluate
+from vitreous.evaluation.classification import evaluate_classification
 from vitreous.tasks import task_named
 from vitreous.tasks.fit import fit
 from vitreous.tasks.training_run import plan_of_run
@@ -22,7 +22,7 @@ def accuracy_of(source: str, folder: Path, settings: dict[str, Any]) -> float:
     run = RunDirectory.create(folder / "run", planned.config)
     model = fit(plan_of_run(run, planned.data)).model
     assert planned.data.test is not None
-    return evaluate(model, planned.data.test).accuracy
+    return evaluate_classification(model, planned.data.test).accuracy
 
 
 @pytest.mark.slow  # test_demo.py trains to the end

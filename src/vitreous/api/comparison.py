@@ -22,7 +22,7 @@ from vitreous.tasks.task import AnyTask, module_of
 from vitreous.tasks.training_run import open_run
 from vitreous.training.options import RunLike, with_options
 from vitreous.training.precision import computing
-from vitreous.training.run import default_path
+from vitreous.training.run import default_run_path
 from vitreous.training.settings import leaves
 
 
@@ -68,7 +68,7 @@ def compare(*runs: str | Path | RunLike, **options: Unpack[CompareOptions]) -> C
         raise InputError(
             f"{Param('data')} does not apply to runs of {task.name}, which have no answers: leave it out"
         )
-    page = Path(options["out"] or default_path(paths[0].name, Path("comparisons"), ".html"))
+    page = Path(options["out"] or default_run_path(paths[0].name, Path("comparisons"), ".html"))
     check_free(page)
     source = None if data is None else data_source(data, task.info.targets)
     how = computation(options["device"], options["batch_size"], options["workers"])

@@ -27,7 +27,7 @@ from vitreous.deployment.export import (
     ExportedFile,
     calibration_images,
     calibration_pixels,
-    default_path,
+    default_export_path,
     writer_of,
 )
 from vitreous.deployment.export import export as write_export
@@ -146,7 +146,7 @@ def export(model: ModelLike, out: str | Path | None = None, **options: Unpack[Ex
     """
     format, precision, data = options["format"], options["precision"], options["data"]
     with_preprocessing, fields = options["with_preprocessing"], changed_fields(options)
-    path = Path(out) if out else default_path(file_stem(model_name(model)), format)
+    path = Path(out) if out else default_export_path(file_stem(model_name(model)), format)
     check_weights(model, "export")
     check_free(path)
     weights = path.suffix == ".safetensors" and format in (None, WEIGHTS)

@@ -43,7 +43,7 @@ from vitreous.tasks.answerer import task_of, task_or_classification
 from vitreous.tasks.task import AnyTask, check_options, module_of
 from vitreous.training.options import ModelLike, with_options
 from vitreous.training.precision import answering_precision, computing, pick_device, weights_type
-from vitreous.training.run import default_path
+from vitreous.training.run import default_run_path
 
 if TYPE_CHECKING:
     from vitreous.inspection import attributions as methods
@@ -277,7 +277,7 @@ def refuse_preprocessing(preprocessing: Preprocessing | None) -> None:
 
 def default_folder(model: ModelLike) -> Path:
     """Return a new folder in inspection/ for MODEL."""
-    return default_path(model_name(model), root=Path("inspection"))
+    return default_run_path(model_name(model), root=Path("inspection"))
 
 
 def examples_to_show(task: AnyTask, model: ModelLike, answerer: Any, given: Any) -> ShownExamples:

@@ -23,7 +23,7 @@ from vitreous.models import description
 from vitreous.models.config_parts import Config
 from vitreous.models.description import Description
 from vitreous.models.ensemble import Ensemble
-from vitreous.models.names import change, config_of, config_of_kind
+from vitreous.models.names import changed_config, config_of, config_of_kind
 from vitreous.models.settings import merged
 from vitreous.outside import read_text, scheme_of
 from vitreous.results import Result
@@ -75,7 +75,7 @@ def shapes_of(model: ModelLike, fields: dict[str, Any]) -> Any:
         return opened
     if isinstance(opened, Ensemble):
         raise InputError(f"an ensemble has no setting {min(fields)!r} to change: leave it out")
-    return change(opened.config, fields)
+    return changed_config(opened.config, fields)
 
 
 @dataclass(frozen=True)

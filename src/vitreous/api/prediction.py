@@ -75,7 +75,7 @@ def predict(model: ModelLike, images: object, **options: Unpack[PredictOptions])
         table = Path(out)
         check_answer_file(table)
     elif writes_files and isinstance(use.model, str | Path):  # those of a model in memory stay there
-        folder = runs.default_path(Path(use.model).name, root=Path(use.task.info.answer_folder))
+        folder = runs.default_run_path(Path(use.model).name, root=Path(use.task.info.answer_folder))
     listed = image_list(images)
     opened = predictor.begin(listed, folder)
     failed: dict[str, str] = {}

@@ -23,7 +23,7 @@ from vitreous.api.arguments import (
 from vitreous.api.model_use import ModelUse
 from vitreous.api.options import PredictOptions
 from vitreous.data.image_list import ImageList, ImageRows, is_blank
-from vitreous.deployment.answers import WRONG, AnswerColumns, answered, filled
+from vitreous.deployment.answers import WRONG, AnswerColumns, with_failed_rows, with_unreadable
 from vitreous.deployment.programs import is_program, substitute
 from vitreous.deployment.torchless import TorchlessClassifier, open_torchless
 from vitreous.errors import InputError, LazyModule, Param, nearest, utf8_name
@@ -185,13 +185,13 @@ class Predictor:
     def answers(self, images: ImageDataset) -> Iterator[Answer]:
         """Yield the answer to each image, in order: of one that cannot be read why not."""
         for rows, found in self.batches(images, self.engine.answers):
-            yield from answered(rows, found or ())
+            yield from with_unreadable(rows, found or ())
 
     def columns(self, images: ImageDataset) -> Iterator[AnswerColumns]:
         """Yield the rows of images, a batch after the other, as columns: path, those of the output, and what
         is wrong with an image."""
         for rows, found in self.batches(images, self.engine.columns):
-            yield filled(rows, found or {})
+            yield with_failed_rows(rows, found or {})
 
     def __call__(self, batch: Mapping[str, Any]) -> AnswerColumns:
         """Return a row for each image: its path, its prediction, and what is wrong with it. `damaged` says

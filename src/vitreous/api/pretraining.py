@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Unpack
 
 from vitreous.api.data_source import data_source
-from vitreous.api.run import Run, check_length
+from vitreous.api.run import Run, check_one_length
 from vitreous.api.training import settings_of, start_training
 from vitreous.errors import InputError, Param, nearest
 from vitreous.tasks import OBJECTIVES, task_named
 from vitreous.tasks.pretraining.rules import find_recipe, pretraining_recipe, recipe_names
 from vitreous.training.options import PretrainOptions, with_options
 from vitreous.training.recipes import sourced
-from vitreous.training.settings import differences
+from vitreous.training.settings import settings_differences
 
 
 @with_options(PretrainOptions)
@@ -32,7 +32,7 @@ def pretrain(data: object = None, **options: Unpack[PretrainOptions]) -> Run:
     Raises:
         InputError, Interrupted: see `train`.
     """
-    check_length(minutes=options.get("minutes"), epochs=options.get("epochs"))
+    check_one_length(minutes=options.get("minutes"), epochs=options.get("epochs"))
     settings = settings_of(options)
     objective, recipe = options.get("objective"), options.get("recipe")
     own = pretraining_recipe(recipe).config.task if recipe else OBJECTIVES[0]
@@ -76,5 +76,5 @@ def compare_recipes(name: str, other: str) -> list[dict[str, object]]:
     shown = find_recipe(name)
     if other == "source":
         return [each._asdict() for each in sourced(shown) if each.why]
-    rows = differences(shown.config, find_recipe(other).config)
+    rows = settings_differences(shown.config, find_recipe(other).config)
     return [{"setting": setting, "here": here, "there": there} for setting, (here, there) in rows.items()]

@@ -149,7 +149,7 @@ class Run(Result):
             Interrupted: after Ctrl-C or SIGTERM, once a checkpoint has been saved.
         """
         check_shard(shard)
-        check_length(minutes=minutes, steps=steps, epochs=epochs)
+        check_one_length(minutes=minutes, steps=steps, epochs=epochs)
         known = task_named(self.task).info.evaluation_options
         for name in evaluation:
             if name not in known:
@@ -293,7 +293,7 @@ def check_shard(shard: bool | None) -> None:
         )
 
 
-def check_length(**lengths: int | float | None) -> None:
+def check_one_length(**lengths: int | float | None) -> None:
     """Raise InputError for two lengths of one training run, or a length of zero. lengths: by their
     options."""
     given = [Param(name) for name, value in lengths.items() if value is not None]

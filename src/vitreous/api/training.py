@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from vitreous.api.arguments import path_of_run, say, settings_tree, silent
 from vitreous.api.data_source import data_source
-from vitreous.api.run import Run, check_length, check_shard, train_in_processes
+from vitreous.api.run import Run, check_one_length, check_shard, train_in_processes
 from vitreous.errors import InputError, Param
 from vitreous.languages.terminal import said
 from vitreous.models.settings import set_leaf
@@ -56,7 +56,7 @@ def train(data: object = None, **options: Unpack[TrainOptions]) -> Run:
         Interrupted: after Ctrl-C or SIGTERM, once a checkpoint has been saved: `Run(path).resume()`
             continues.
     """
-    check_length(minutes=options.get("minutes"), epochs=options.get("epochs"))
+    check_one_length(minutes=options.get("minutes"), epochs=options.get("epochs"))
     settings = settings_of(options)
     task = task_named(str(options.get("task") or settings.get("task", "classification")))
     if task.config.command != "train":

@@ -25,7 +25,7 @@ from vitreous.checkpoints.weights import (
     WeightRow,
     linear_stem,
     meta_model,
-    packed,
+    packed_rows,
     pairs,
     same,
     stacked,
@@ -163,7 +163,7 @@ class Format:
 
 
 @cache
-def formats() -> Mapping[str, Format]:
+def checkpoint_formats() -> Mapping[str, Format]:
     """Return every format by its name, in the order of detection."""
     return {each.name: each for each in (*formats_of_images(), *formats_of_addons())}
 
@@ -560,7 +560,7 @@ class Family(NamedTuple):
             for last in ("attention.out", "mlp.contract"):
                 rows.append(without_bias(ours + last, [theirs + names.pop(last)]))
         elif gates:
-            rows += packed(f"{ours}mlp.gate_expand", gates)
+            rows += packed_rows(f"{ours}mlp.gate_expand", gates)
         for branch, scale in zip(("attention", "mlp"), self.scales, strict=False):
             rows.append(same(f"{ours}{branch}_branch.scale.gamma", theirs + scale))
         if self.attention:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from vitreous.checkpoints.files import read_file
-from vitreous.checkpoints.format import ACTIVATION_NAMES, formats
+from vitreous.checkpoints.format import ACTIVATION_NAMES, checkpoint_formats
 from vitreous.checkpoints.formats import timm_naflex
 from vitreous.checkpoints.formats.timm import CROP_MODES
 from vitreous.checkpoints.pickles import StoredModule
@@ -46,19 +46,19 @@ def open_module(module: nn.Module) -> File:
             save(folder)
             saved = read_file(Path(folder))
             tensors = {name: entry.read().clone() for name, entry in saved.tensors.items()}
-        return in_memory(name, tensors, saved.documents)
+        return tensors_in_memory(name, tensors, saved.documents)
     state = module.state_dict()
     if not state:
         raise InputError(f"{name} has no weights: it is not a Vision Transformer")
-    for format in formats().values():
+    for format in checkpoint_formats().values():
         if format.module_facts and (known := format.module_facts(module)) is not None:
-            return in_memory(name, state, {}, {**known, "norm_eps": norm_eps(module)})
+            return tensors_in_memory(name, state, {}, {**known, "norm_eps": norm_eps(module)})
     if isinstance(getattr(module, "transformer", None), nn.Module) and hasattr(module, "conv1"):
         state = {f"visual.{key}": tensor for key, tensor in state.items()}  # the tower alone
-    return in_memory(name, state, *facts_of_module(module))
+    return tensors_in_memory(name, state, *facts_of_module(module))
 
 
-def in_memory(
+def tensors_in_memory(
     where: str, state: Mapping[str, Tensor], documents: Documents, stated: Mapping[str, object] | None = None
 ) -> File:
     """Return tensors in memory, which are copied when they are read, with what is known of them."""

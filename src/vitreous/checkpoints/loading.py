@@ -97,12 +97,12 @@ def load(
     check_place(device, dtype)
     file = open_checkpoint(source, like)
     spec = recognize(file, format, key).read(overrides)
-    model = build(spec, device, dtype)
+    model = model_from_spec(spec, device, dtype)
     if isinstance(source, nn.Module):
         from vitreous.checkpoints.live import check_outputs
 
         check_outputs(source, model)
-    changed_model: Model = change(model, spec)  # or a model of an add-on
+    changed_model: Model = with_requested_changes(model, spec)  # or a model of an add-on
     return changed_model
 
 
@@ -255,7 +255,7 @@ DESCRIBED = {
 }
 
 
-def build(spec: Spec, device: DeviceLike = None, dtype: Dtype = None) -> Any:
+def model_from_spec(spec: Spec, device: DeviceLike = None, dtype: Dtype = None) -> Any:
     """Return the model of a specification, with its weights."""
     where, config = spec.source.where, spec.config
     classes = getattr(config, "num_classes", None)
@@ -305,7 +305,7 @@ def changed(config: Any, changes: Changes) -> Any:
     return config.checked(config.model_dump(), fields) if fields else config
 
 
-def change(model: Any, spec: Spec) -> Any:
+def with_requested_changes(model: Any, spec: Spec) -> Any:
     """Return the model with the image size, patch size and head that the user asked for."""
     config = changed(model.config, spec.changes) if isinstance(model, Model) else None
     if config is None or config is model.config:

@@ -14,7 +14,7 @@ from vitreous.checkpoints.format import (
     Changes,
     Format,
     Spec,
-    formats,
+    checkpoint_formats,
     formats_of_addons,
     formats_of_images,
 )
@@ -123,8 +123,8 @@ def recognize(file: File, format: str | None = None, key: str | None = None) -> 
     Raises:
         InputError: none recognizes it, or several of its parts are models; or there is no such format.
     """
-    if format is not None and format not in formats():
-        raise InputError(f"unknown format {format!r}: {nearest(format, list(formats()))}")
+    if format is not None and format not in checkpoint_formats():
+        raise InputError(f"unknown format {format!r}: {nearest(format, list(checkpoint_formats()))}")
     # All parts are asked before one is taken. A training file holds the weights, their average and perhaps a
     # teacher, in any order: the first that is recognized need not be the one that is meant.
     found: list[Found] = []
@@ -140,7 +140,7 @@ def recognize(file: File, format: str | None = None, key: str | None = None) -> 
             log.info("%s: the weights under %s", file.where, chosen.name)
         source = with_layers_of_other_parts(file, chosen, {each.key for each in found})
     elif format:  # whose reader says what is missing
-        chosen = Found(file, formats()[format], "", "", file.source())
+        chosen = Found(file, checkpoint_formats()[format], "", "", file.source())
         source = chosen.source
     else:
         raise InputError(f"{file.where}: {unrecognized(file)}")
@@ -215,14 +215,14 @@ def recognized(file: File, key: str, source: Source, format: str | None) -> Iter
     def first(asked: Iterable[Format]) -> Format | None:
         return next((each for each in asked if each.recognizes(config, names)), None)
 
-    chosen = first([formats()[format]] if format else formats_of_images())
+    chosen = first([checkpoint_formats()[format]] if format else formats_of_images())
     if not chosen and not format:
         chosen = first(formats_of_addons())
     if chosen:
         yield Found(file, chosen, key, "", source)
         return
     places: dict[str, Format] = {}
-    for each in [formats()[format]] if format else [*formats_of_addons(), *formats_of_images()]:
+    for each in [checkpoint_formats()[format]] if format else [*formats_of_addons(), *formats_of_images()]:
         for prefix in each.prefixes(names):
             places.setdefault(prefix, each)
     # not the inner names of a model that is recognized further out
@@ -290,7 +290,7 @@ def unrecognized(file: File) -> str:
     kind = file.description.get("model_type", file.description.get("architecture"))
     named = f" (config.json calls it {kind})" if kind else ""
     if what := network_of(names):
-        return f"this is {what}{named}; vitreous reads Vision Transformers: {', '.join(formats())}"
+        return f"this is {what}{named}; vitreous reads Vision Transformers: {', '.join(checkpoint_formats())}"
     numbers = {int(found[1]) for name in names if (found := LAYER.search(name))}
     if numbers and 0 not in numbers:
         return (
@@ -302,5 +302,5 @@ def unrecognized(file: File) -> str:
     inside = f", under {listing(keys)}" if keys else ""
     return (
         f"no known format has weights like {', '.join(names[:5])}{inside}{named}; the formats are "
-        f"{', '.join(formats())}"
+        f"{', '.join(checkpoint_formats())}"
     )

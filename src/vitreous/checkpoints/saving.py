@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from vitreous import __version__
 from vitreous.checkpoints.canonicalize import without_parts
-from vitreous.checkpoints.format import formats
+from vitreous.checkpoints.format import checkpoint_formats
 from vitreous.checkpoints.loading import load_image_model
 from vitreous.checkpoints.model_card import check_license, write_card
 from vitreous.checkpoints.native import check_labels
@@ -84,7 +84,7 @@ def save(
         if drop:
             raise InputError(f"{type(model).__name__} is saved as a whole: leave out drop")
         return float(own(path, format=format, license=license, overwrite=overwrite))
-    writers = {name: each for name, each in formats().items() if each.write}
+    writers = {name: each for name, each in checkpoint_formats().items() if each.write}
     if format not in writers:
         raise InputError(f"unknown format {format!r}: {nearest(format, list(writers))}")
     if not isinstance(model, Model):
@@ -240,7 +240,7 @@ def upload(
     name = name.removeprefix("hf:")
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
         raise InputError(f"{name!r} is not a repository of the hub: write owner/name")
-    if format in formats() and formats()[format].suffixes:
+    if format in checkpoint_formats() and checkpoint_formats()[format].suffixes:
         raise InputError(f"format {format} is a single file: the hub takes vitreous, timm or huggingface")
     require_packages("huggingface_hub", extra="hub", what="an upload")
     from huggingface_hub import HfApi

@@ -273,12 +273,12 @@ def parts_in_memory(state: Mapping[str, object]) -> StateDicts:
     for key, tensors in found_state_dicts(state).items():
         entries: Tensors = {}
         for name, tensor in tensors.items():
-            entries[name] = Entry(tuple(tensor.shape), partial(copied, name, tensor))
+            entries[name] = Entry(tuple(tensor.shape), partial(copied_tensor, name, tensor))
         parts[key] = entries
     return parts
 
 
-def copied(name: str, tensor: object) -> Tensor:
+def copied_tensor(name: str, tensor: object) -> Tensor:
     """Return a copy. Raises InputError: an array of another library, or a tensor in shards."""
     if isinstance(tensor, np.ndarray) and tensor.dtype.kind in "fiub":
         return torch.from_numpy(tensor.copy())

@@ -164,7 +164,7 @@ def linear_kernel(theirs: str, patch: tuple[int, int], channels: int) -> WeightR
     )
 
 
-def packed(ours: str, theirs: Sequence[str]) -> list[WeightRow]:
+def packed_rows(ours: str, theirs: Sequence[str]) -> list[WeightRow]:
     """Return rows for weight and bias of one projection of ours, stacked from several of theirs: q, k and
     v."""
     rows: list[WeightRow] = []
@@ -218,11 +218,11 @@ def merged_factors(tensors: Tensors) -> Tensors:
         for one, other, join in FACTORS:
             weight = name.removesuffix(one)
             if name.endswith(one) and weight + other in entries and weight not in entries:
-                entries[weight] = joined(join, entries.pop(name), entries.pop(weight + other))
+                entries[weight] = joined_entry(join, entries.pop(name), entries.pop(weight + other))
     return entries
 
 
-def joined(join: Callable[[Tensor, Tensor], Tensor], one: Entry, other: Entry) -> Entry:
+def joined_entry(join: Callable[[Tensor, Tensor], Tensor], one: Entry, other: Entry) -> Entry:
     """Return one weight of two tensors, the second of which has its shape."""
     return Entry(other.shape, lambda: join(one.read().float(), other.read().float()))
 

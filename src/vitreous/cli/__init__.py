@@ -25,9 +25,9 @@ from vitreous.cli.streams import (
     abandon,
     about_defect,
     check_current_folder,
-    explained,
     prepare_columns,
     prepare_streams,
+    sentence_for,
 )
 from vitreous.errors import InputError, Param, own_warnings, printable, utf8_name
 from vitreous.extensions import Command, addons
@@ -150,7 +150,7 @@ def print_reason(error: Exception | KeyboardInterrupt, *, verbose: bool) -> int:
         known: str | None = " ".join(sentence.split())
     else:
         sys.stdout.flush()  # where that fails, `main` says so
-        known = explained(error)
+        known = sentence_for(error)
     if verbose:
         traceback.print_exception(error)
     sentence = about_defect(error) if known is None else known

@@ -65,7 +65,7 @@ def read_stdin() -> str:
     return text
 
 
-def explained(error: Exception) -> str | None:
+def sentence_for(error: Exception) -> str | None:
     """Return a sentence about what the user can change, though no code has foreseen it; None for a defect."""
     if isinstance(error, OSError) and "temporary directory" in str(error):
         return said("no folder for temporary files is writable: set TMPDIR to one that is")

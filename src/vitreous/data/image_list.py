@@ -19,7 +19,7 @@ from vitreous.data.files import EXTENSIONS, UNREADABLE
 from vitreous.errors import InputError, Param, utf8_name
 from vitreous.languages.terminal import said
 from vitreous.models.bands import MOST
-from vitreous.models.stored import BadImage, ImageLike, in_memory, is_image, read_file
+from vitreous.models.stored import BadImage, ImageLike, image_in_memory, is_image, read_file
 from vitreous.outside import identity, is_url, is_visible_folder, local_path, scheme_of
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def image_list(images: object) -> ImageList:
             raise InputError(
                 f"an image is a path, a file's bytes, a PIL image, an array or a tensor, not {each!r:.60}"
             )
-    return ImageList([in_memory(each) for each in many])
+    return ImageList([image_in_memory(each) for each in many])
 
 
 def column_of_paths(images: object) -> list[object] | None:

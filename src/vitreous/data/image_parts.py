@@ -25,7 +25,13 @@ from vitreous.data.files import EXTENSIONS
 from vitreous.data.image_list import NO_SUCH, ImageList, file_system, images_below, matches
 from vitreous.data.sources import open_spec
 from vitreous.data.sources.hub import find_files, is_saved, parquet_file, stored_bytes
-from vitreous.data.sources.manifests import decoded_text, first_of, json_table, path_column, text_table
+from vitreous.data.sources.manifests import (
+    decoded_text,
+    first_known_column,
+    json_table,
+    path_column,
+    text_table,
+)
 from vitreous.data.sources.remote import expanded, missing
 from vitreous.data.sources.shard_index import Member, members, split_name
 from vitreous.errors import InputError, require_packages, utf8_name
@@ -182,7 +188,7 @@ def parquet_entries(system: AbstractFileSystem, path: str) -> Iterator[str | Ima
         opened = parquet_file(file, path)
         schema = opened.schema_arrow
         stored = [each.name for each in schema if str(each.type).startswith(("struct<bytes", "binary"))]
-        paths = first_of(PATH_COLUMNS, schema.names)
+        paths = first_known_column(PATH_COLUMNS, schema.names)
         if stored:
             for group in range(opened.num_row_groups):
                 count = opened.metadata.row_group(group).num_rows

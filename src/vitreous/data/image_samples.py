@@ -87,11 +87,11 @@ def image_loader(
     def order(epoch: int) -> Order:
         """The same in every process, unless the images are read by blocks."""
         if config.class_balance:
-            found = sampling.balanced(images.targets, seed=seed, epoch=epoch)
+            found = sampling.balanced_order(images.targets, seed=seed, epoch=epoch)
         elif images.blocks is not None:
             found = Order(BlockOrder(images.blocks, seed=seed, epoch=epoch, rank=rank, world_size=world_size))
         else:
-            found = sampling.shuffled(count, seed=seed, epoch=epoch)
+            found = sampling.shuffled_order(count, seed=seed, epoch=epoch)
         copies = augmentation.repeated_augmentation
         return sampling.repeated(found, copies, batch_size * sharing) if copies > 1 else found
 

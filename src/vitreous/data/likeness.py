@@ -122,7 +122,7 @@ def near_pairs(gray: GrayImages, colors: Colors, labels: NDArray[np.int64]) -> L
     differ = np.abs(cells[one] - theirs).mean(axis=(1, 2, 3))
     pairs = pairs[(differ < OTHER_COLORS) | ~(colored[one] & colored[two])]
     close = np.minimum(1 - ALIKE, RATIO * around[pairs[:, :2]].min(axis=1))
-    found = pairs[1 - agreement(gray, pairs) <= close]
+    found = pairs[1 - pair_correlations(gray, pairs) <= close]
     one, two, mirrored = found.T
     glyphs = (mirrored == 1) & (labels[one] != labels[two]) & ~(colored[one] | colored[two])
     return np.unique(found[~glyphs, :2], axis=0)
@@ -205,7 +205,7 @@ def views(
     return np.stack(found, axis=1).reshape(-1, cells, cells).astype(np.float32)
 
 
-def agreement(gray: GrayImages, pairs: NDArray[np.int64]) -> NDArray[np.float32]:
+def pair_correlations(gray: GrayImages, pairs: NDArray[np.int64]) -> NDArray[np.float32]:
     """Return the correlation of the images of each pair: of the whole of one with the part of the other that
     fits best."""
     found = np.zeros(len(pairs), dtype=np.float32)

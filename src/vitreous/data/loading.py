@@ -20,7 +20,7 @@ from torch import Tensor
 
 from vitreous.data.dataset import Indices
 from vitreous.data.sampling import Order
-from vitreous.data.workers import forked, in_order, in_worker, pool
+from vitreous.data.workers import forked, in_worker, map_in_order, pool
 from vitreous.errors import InputError, Param
 from vitreous.models.stored import BadImage, Stored
 from vitreous.rng import numpy_generator
@@ -228,7 +228,7 @@ class BatchLoader(Generic[BatchT]):
         with pool(0 if self.in_memory else self.workers) as executor:
             steps = self.sampler.epoch(number, start)
             if self.processes:
-                made = in_order(self.worker_processes, in_worker, steps, ahead=self.workers + AHEAD)
+                made = map_in_order(self.worker_processes, in_worker, steps, ahead=self.workers + AHEAD)
                 for batch, bad in made:
                     self.bad.merge(bad)
                     if bad.reasons and not self.sampler.exact:
@@ -241,7 +241,7 @@ class BatchLoader(Generic[BatchT]):
                     batches: Iterable[BatchT | None] = map(self.batch, steps)
                 else:
                     make = partial(self.batch, executor=executor)
-                    batches = in_order(assemblers, make, steps, ahead=AHEAD)
+                    batches = map_in_order(assemblers, make, steps, ahead=AHEAD)
                 for batch in batches:
                     if batch is not None:
                         yield batch
@@ -336,7 +336,7 @@ class DevicePrefetcher(Generic[BatchT]):
         waiting: tuple[BatchT, torch.cuda.Event] | None = None
         with pool(1) as thread:
             assert thread is not None
-            for step, batch in in_order(thread, pinned, steps, ahead=1):
+            for step, batch in map_in_order(thread, pinned, steps, ahead=1):
                 with torch.cuda.stream(stream):
                     batch = self.transformed(batch, epoch, step)
                     ready = stream.record_event()

@@ -82,7 +82,7 @@ def pack(splits: Splits, folder: Path, packing: Packing, *, strict: bool = False
     ):
         beside.mkdir()
         for name, part in (("train", splits.train), ("val", splits.validation), ("test", splits.test)):
-            samples = iter(()) if part is None else encoded(part, packing, bad)
+            samples = iter(()) if part is None else packed_samples(part, packing, bad)
             for number in count():
                 written = write_shard(beside / f"{name}-{number:05}.tar", samples, packing.per_shard)
                 images += written
@@ -94,7 +94,7 @@ def pack(splits: Splits, folder: Path, packing: Packing, *, strict: bool = False
     return Packed(folder, images, len(sizes), sum(sizes), bad, packing.pipeline)
 
 
-def encoded(images: ImageDataset, packing: Packing, bad: BadFiles) -> Iterator[PackedSample]:
+def packed_samples(images: ImageDataset, packing: Packing, bad: BadFiles) -> Iterator[PackedSample]:
     """Every good image, small, with its label."""
     jobs = in_threads(
         partial(shrink, images, packing),

@@ -61,7 +61,7 @@ class Permutation(Counted):
         return left << self.half | right
 
 
-def shuffled(count: int, *, seed: int, epoch: int) -> Order:
+def shuffled_order(count: int, *, seed: int, epoch: int) -> Order:
     """Return every sample once, in random order."""
     rng = numpy_generator(seed, "order", epoch)
     return Order(Permutation(count, rng) if count > LARGE else rng.permutation(count))
@@ -127,7 +127,7 @@ def shuffled_by_length(lengths: NDArray[np.int64], batch_size: int, *, seed: int
     return Order(rng.permuted(batches, axis=1).ravel())
 
 
-def balanced(targets: Targets, *, seed: int, epoch: int) -> Order:
+def balanced_order(targets: Targets, *, seed: int, epoch: int) -> Order:
     """Return as many samples as there are, every class equally often: those of small classes are repeated."""
     rng = numpy_generator(seed, "order", epoch)
     groups = targets.strata()

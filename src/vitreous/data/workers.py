@@ -82,7 +82,7 @@ def in_threads(
     """Yield function(item) for each item, in order, computed by threads; a few are started early.
     initializer: is called in each thread; `one_core` where they compute with torch."""
     with ThreadPoolExecutor(worker_count(workers) or 1, initializer=initializer) as executor:
-        yield from in_order(executor, function, items, ahead=QUEUED)
+        yield from map_in_order(executor, function, items, ahead=QUEUED)
 
 
 def in_processes(function: Callable[[T], R], items: Sequence[T], *, workers: int | None) -> Iterator[R]:
@@ -92,10 +92,10 @@ def in_processes(function: Callable[[T], R], items: Sequence[T], *, workers: int
         yield from in_threads(function, items, workers=workers)
         return
     with forked(count, function) as executor:
-        yield from in_order(executor, in_worker, items, ahead=QUEUED)
+        yield from map_in_order(executor, in_worker, items, ahead=QUEUED)
 
 
-def in_order(
+def map_in_order(
     executor: Executor, function: Callable[[T], R], items: Iterable[T], *, ahead: int
 ) -> Iterator[R]:
     """Yield function(item) for each item, in order. At most `ahead` are started early, so that memory stays

@@ -120,7 +120,7 @@ class Damaged:
         return f"{self.answer.line()}  [{self.damaged}]"
 
 
-def answered(rows: ImageRows, answers: Iterable[Answer]) -> Iterator[Answer]:
+def with_unreadable(rows: ImageRows, answers: Iterable[Answer]) -> Iterator[Answer]:
     """Yield an answer for each row, given those to the images that could be read."""
     found = iter(answers)
     for place, name in enumerate(rows.names):
@@ -333,7 +333,7 @@ def label_columns(probabilities: NDArray[np.float32], labels: Sequence[str]) -> 
     }
 
 
-def filled(rows: ImageRows, columns: AnswerColumns) -> AnswerColumns:
+def with_failed_rows(rows: ImageRows, columns: AnswerColumns) -> AnswerColumns:
     """Return a row for each image, given those of the images that could be read: its path, its answer, or
     None in every column of it, and what is wrong with the image."""
     whole: AnswerColumns = {"path": rows.names}

@@ -27,7 +27,7 @@ from vitreous.checkpoints.saving import largest_difference, no_warnings, on_cpu
 from vitreous.checkpoints.tensors import write_safetensors
 from vitreous.data.dataset import ImageDataset
 from vitreous.deployment.int8 import with_int8_products
-from vitreous.deployment.programs import PIXELS, format_named, formats, in_one_line
+from vitreous.deployment.programs import PIXELS, format_named, in_one_line, program_formats
 from vitreous.errors import InputError, Param, require_packages, writing_to
 from vitreous.extensions import CLASSES, contributed, outputs_of
 from vitreous.layers.resnet import with_standardized_kernels
@@ -166,9 +166,9 @@ def writer_of(format: str, precision: str, with_preprocessing: bool) -> Writer:
     return known[precision]
 
 
-def default_path(stem: str, format: str | None) -> Path:
+def default_export_path(stem: str, format: str | None) -> Path:
     """Return where a model of this name is written in a format, ONNX by default."""
-    for each in formats():
+    for each in program_formats():
         if each.name == (format or "onnx"):
             return Path(f"{stem}-{each.ending}" if each.holds else f"{stem}{each.ending}")
     return Path(f"{stem}.safetensors" if format == WEIGHTS else f"{stem}.onnx")
@@ -416,13 +416,13 @@ def bilinear(x: Tensor) -> Tensor:
     return torch.clamp_min(1 - x, 0.0)
 
 
-def bicubic(x: Tensor) -> Tensor:
+def keys_cubic(x: Tensor) -> Tensor:
     """Keys' cubic with a = -0.5."""
     near, far = (1.5 * x - 2.5) * x * x + 1, ((-0.5 * x + 2.5) * x - 4) * x + 2
     return torch.where(x < 1, near, torch.where(x < 2, far, torch.zeros_like(x)))
 
 
-FILTERS: dict[str, Callable[[Tensor], Tensor]] = {"bilinear": bilinear, "bicubic": bicubic}
+FILTERS: dict[str, Callable[[Tensor], Tensor]] = {"bilinear": bilinear, "bicubic": keys_cubic}
 
 
 def as_bytes(values: Tensor) -> Tensor:

@@ -104,12 +104,12 @@ def is_program(spec: object) -> TypeGuard[str | Path]:
 
 def format_of(path: Path) -> ProgramFormat | None:
     """Return the format of an exported file or folder that is there."""
-    return next((format for format in formats() if format.is_one(path)), None)
+    return next((format for format in program_formats() if format.is_one(path)), None)
 
 
 def format_named(path: Path, name: str | None = None) -> ProgramFormat:
     """Return the format that a path is to have, which must be the one that is wanted. Raises InputError."""
-    known = {each.name: each for each in formats()}
+    known = {each.name: each for each in program_formats()}
     if name is not None and name not in known:
         raise InputError(f"unknown format {name!r}: {nearest(name, list(known))}")
     matching = [format for format in known.values() if format.matches(path)]
@@ -233,7 +233,7 @@ def in_one_line(error: Exception) -> str:
 
 
 @cache
-def formats() -> tuple[ProgramFormat, ...]:
+def program_formats() -> tuple[ProgramFormat, ...]:
     """Return the formats of exported models: those of the core, and those of add-ons."""
     onnx = ProgramFormat("onnx", ".onnx", open_onnx, package="onnxruntime")
     torch = ProgramFormat("torch", ".pt2", open_torch)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.image_list import ImageRows
-from vitreous.data.workers import in_order, worker_count
+from vitreous.data.workers import map_in_order, worker_count
 from vitreous.deployment.answers import AnswerColumns, Choice, Prediction, label_columns
 from vitreous.deployment.programs import PIXELS, Exported, format_of, open_exported
 from vitreous.errors import utf8_name
@@ -60,7 +60,7 @@ class TorchlessClassifier:
                 return bad
 
         with ThreadPoolExecutor(self.workers) as threads:
-            found = in_order(threads, read, range(len(images)), ahead=2 * self.batch_size)
+            found = map_in_order(threads, read, range(len(images)), ahead=2 * self.batch_size)
             for start in range(0, len(images), self.batch_size):
                 batch = list(islice(found, self.batch_size))
                 names = [utf8_name(images.name(start + place)) for place in range(len(batch))]

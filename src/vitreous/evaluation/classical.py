@@ -463,7 +463,7 @@ def linear(name: str, sees: str, seen: ImageFeatures, truth: Truth, problem: Pro
         best = max(range(len(RIDGES)), key=lambda at: (problem.measures.of(answers[at], truth), -errors[at]))
     chosen, slope, shift = answers[best], 1.0, 0.0
     if problem.meaning == "sigmoid":
-        slope, shift = as_probabilities(chosen, targets)
+        slope, shift = fit_platt(chosen, targets)
     if classes:
         slope = float(min(SLOPES, key=lambda each: problem.measures.loss(float(each) * chosen, truth)))
     setting = RidgeSetting(
@@ -517,7 +517,7 @@ def ridges(
         yield weight, center - weight @ mean
 
 
-def as_probabilities(scores: Tensor, targets: Tensor) -> tuple[float, float]:
+def fit_platt(scores: Tensor, targets: Tensor) -> tuple[float, float]:
     """Return the slope and the shift that make scores of labels logits (Platt, 1999)."""
     from sklearn.linear_model import LogisticRegression
 

@@ -34,7 +34,7 @@ from vitreous.evaluation.scores import (
     Interval,
     LabelLevels,
     average_precision,
-    calibrate,
+    calibration_of,
     class_scores,
     confusion_matrix,
     precision_interval,
@@ -97,7 +97,7 @@ class ClassificationEvaluation(LabelEvaluation):
 
     @cached_property
     def calibration(self) -> Calibration:
-        return calibrate(self.confidence, self.correct)
+        return calibration_of(self.confidence, self.correct)
 
     @cached_property
     def correct(self) -> np.ndarray:
@@ -241,7 +241,7 @@ class MultiLabelEvaluation(LabelEvaluation):
     def calibration(self) -> Calibration:
         if self.levels:
             return self.levels.calibration()
-        return calibrate(self.known_probabilities.ravel(), self.targets.ravel())
+        return calibration_of(self.known_probabilities.ravel(), self.targets.ravel())
 
     @property
     def known_probabilities(self) -> Float[np.ndarray, "N classes"]:
@@ -328,7 +328,7 @@ class MultiLabelEvaluation(LabelEvaluation):
         return [TextTable("", (word("class"), word("average precision")), rows)]
 
 
-def evaluate(
+def evaluate_classification(
     model: ImageAnswerer, images: ImageDataset, **batching: Unpack[Batching]
 ) -> ClassificationEvaluation | MultiLabelEvaluation:
     """Classify every one of `images` once and compare with its class, or its classes. Raises InputError: the
@@ -410,6 +410,6 @@ def from_summaries(
         true_probability=true,
         in_top5=in_top5 > 0,
         probabilities=outputs.values[:, 5:].numpy() if len(labels) <= MOST_KEPT else None,
-        uncalibrated_error=None if temperature == 1 else calibrate(before, predictions == targets).ece,
+        uncalibrated_error=None if temperature == 1 else calibration_of(before, predictions == targets).ece,
         **outputs.evaluation_fields,
     )

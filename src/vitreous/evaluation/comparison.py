@@ -230,10 +230,10 @@ class Comparison(Result):
     def example(self, row: int) -> dict[str, Any]:
         """Return a common example with its answers in words."""
         first = self.answers[0]
-        given = [in_words(each.given[row], each.classes) for each in self.answers]
+        given = [answer_in_words(each.given[row], each.classes) for each in self.answers]
         return {
             "name": self.common[0].names[row],
-            "true": in_words(first.true[row], first.classes),
+            "true": answer_in_words(first.true[row], first.classes),
             "answers": given,
         }
 
@@ -271,7 +271,7 @@ def loss_lines(runs: Sequence[ComparedRun]) -> list[list[str]]:
     return lines
 
 
-def in_words(value: AnswerValue, classes: Sequence[str]) -> str:
+def answer_in_words(value: AnswerValue, classes: Sequence[str]) -> str:
     """Return what a class number, several, a number or a text means."""
     if isinstance(value, list):
         return ", ".join(classes[each] for each in value)
@@ -314,7 +314,7 @@ def compare_runs(task: str, runs: Sequence[ComparedRun]) -> Comparison:
     for evaluation in common:
         answers = evaluation.answers()
         if answers is not None:
-            names = [in_words(value, answers.classes) for value in answers.true]
+            names = [answer_in_words(value, answers.classes) for value in answers.true]
             labels.append(names)
     if labels:
         rows = np.flatnonzero([len(set(names)) == 1 for names in zip(*labels, strict=True)])

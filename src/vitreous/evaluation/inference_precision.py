@@ -78,7 +78,7 @@ def automatic_precision(
     if not here.items() <= known.items():
         if images is None or few:
             return "fp32"
-        agreed, count = agreement(model, images, device, workers)
+        agreed, count = count_agreeing(model, images, device, workers)
         known = {**here, "agreed": agreed, "images": count}
         if record is not None:
             with suppress(OSError):
@@ -105,7 +105,9 @@ def automatic_precision(
     return chosen
 
 
-def agreement(model: Runnable, images: ImageDataset, device: torch.device, workers: int) -> tuple[int, int]:
+def count_agreeing(
+    model: Runnable, images: ImageDataset, device: torch.device, workers: int
+) -> tuple[int, int]:
     """Return for how many images, and of how many, the answers in bf16 are those in fp32."""
     some = ImageList([image for _, image in images.readable(images.sample(MEASURED))])
     answers = []

@@ -42,9 +42,9 @@ def model_findings(
     some = images.subset(np.array(images.sample(SAMPLE)))
     loader = evaluation_loader(some, preprocessing=model.preprocessing, batch_size=SAMPLE)
     batch, targets, *_ = next(iter(loader))
-    yield from blank(model, batch)
+    yield from blank_images(model, batch)
     yield from normalization(model, batch)
-    yield from geometry(model, images, usual)
+    yield from check_geometry(model, images, usual)
     broken = list(origin_of_nan(model, batch))
     yield from broken
     if not broken and learned and targets.ndim == 1:
@@ -53,7 +53,7 @@ def model_findings(
         yield from one_class(model, batch, targets)
 
 
-def blank(model: Model, images: Float[Tensor, "B C H W"]) -> Iterator[Finding]:
+def blank_images(model: Model, images: Float[Tensor, "B C H W"]) -> Iterator[Finding]:
     """Images that show nothing: what a broken export or a failed download leaves."""
     mean = torch.tensor(model.preprocessing.mean).view(1, -1, 1, 1)
     std = torch.tensor(model.preprocessing.std).view(1, -1, 1, 1)
@@ -81,7 +81,9 @@ def words(values: Tensor) -> str:
     return ", ".join(f"{value:.3g}" for value in values.tolist())
 
 
-def geometry(model: Model, images: ImageDataset, usual: tuple[int, int] | None = None) -> Iterator[Finding]:
+def check_geometry(
+    model: Model, images: ImageDataset, usual: tuple[int, int] | None = None
+) -> Iterator[Finding]:
     """Patches against the image, and the image against what there is to see. usual: the size that the recipe
     shows such images at; no such size is found fault with."""
     config = model.config

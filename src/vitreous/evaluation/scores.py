@@ -179,7 +179,7 @@ def class_scores(
     return tuple(map(ClassScore, labels, *(column.tolist() for column in columns)))
 
 
-def calibrate(
+def calibration_of(
     confidence: Float[np.ndarray, " N"],
     correct: np.ndarray,
     bins: int = CALIBRATION_BINS,
@@ -230,7 +230,7 @@ class LabelLevels:
         """Return that of every yes and no, with logits multiplied by a temperature."""
         logits = temperature * (np.arange(LEVELS) - LEVELS / 2) / PER_LOGIT
         without, having = self.counts.sum(dim=1).numpy()
-        return calibrate(1 / (1 + np.exp(-logits)), having, times=without + having)
+        return calibration_of(1 / (1 + np.exp(-logits)), having, times=without + having)
 
 
 def average_precision(relevant: np.ndarray, scores: Float[np.ndarray, " N"]) -> float:

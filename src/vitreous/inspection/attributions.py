@@ -198,14 +198,16 @@ def attributions_figure(found: Attribution, images: Sequence[tuple[Pixels, str]]
         for name in METHODS:
             values, correlation = found.maps[name][place], float(found.correlation[name][place])
             tiles.append((overlay(image, values), phrase(f"attributions.{name}")))
-            notes.append(f"{map_words(values)}; {in_words(correlation, values.numel())}")
+            notes.append(f"{map_words(values)}; {correlation_in_words(correlation, values.numel())}")
         rows.append(HTML.image_row(tiles, notes, [caption] * len(tiles)))
         files += [tile for tile, _ in tiles]
     arrays = {f"attribution_{name.replace('-', '_')}": maps.numpy() for name, maps in found.maps.items()}
     patches = found.maps[METHODS[0]][0].numel()
     means = []
     for name, correlations in found.correlation.items():
-        means.append(f"{phrase(f'attributions.{name}')}: {in_words(float(correlations.mean()), patches)}")
+        means.append(
+            f"{phrase(f'attributions.{name}')}: {correlation_in_words(float(correlations.mean()), patches)}"
+        )
     return exhibit(
         "attributions",
         Markup().join(rows),
@@ -218,7 +220,7 @@ def attributions_figure(found: Attribution, images: Sequence[tuple[Pixels, str]]
     )
 
 
-def in_words(correlation: float, patches: int) -> str:
+def correlation_in_words(correlation: float, patches: int) -> str:
     """Return what a rank correlation with the map of randomized weights says; of few patches, little."""
     by_chance = 2 / max(patches - 1, 1) ** 0.5  # two standard deviations of unrelated ranks
     verdict = "depends"

@@ -20,7 +20,7 @@ from markupsafe import Markup
 from vitreous import __version__
 from vitreous.inspection.charts import Chart
 from vitreous.inspection.images import Pixels, data_uri, enlarged, png
-from vitreous.languages import CURRENT, filled, named, phrase, words
+from vitreous.languages import CURRENT, named, phrase, rendered_text, words
 from vitreous.results import Result, percent
 from vitreous.whole_files import whole, write_text
 
@@ -168,7 +168,7 @@ def words_of(name: str, values: Mapping[str, object]) -> dict[str, str]:
     entry, _, variant = name.partition(".")
     found = words(f"exhibits.{entry}")
     found = {"name": entry, "subtitle": "", "alt": found["title"], **found, **found.get(variant, {})}
-    return {key: filled(found[key], dict(values)) for key in WORDS}
+    return {key: rendered_text(found[key], dict(values)) for key in WORDS}
 
 
 def exhibit(

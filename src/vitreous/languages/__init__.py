@@ -59,11 +59,11 @@ def catalog(language: str) -> CatalogTree:
     whole: CatalogTree = {}
     for folder in folders:
         text = (folder / f"{language}.toml").read_text(encoding="utf-8")
-        extend(whole, tomllib.loads(text))
+        extend_catalog(whole, tomllib.loads(text))
     return whole
 
 
-def extend(tree: CatalogTree, more: Mapping[str, Any]) -> None:
+def extend_catalog(tree: CatalogTree, more: Mapping[str, Any]) -> None:
     """Put the entries of `more` into a tree, which has none of them yet, each text in one line."""
     for name, entry in more.items():
         if isinstance(entry, str):
@@ -72,7 +72,7 @@ def extend(tree: CatalogTree, more: Mapping[str, Any]) -> None:
         else:
             branch = tree.setdefault(name, {})
             assert isinstance(branch, dict), f"{name} is in two catalogs"
-            extend(branch, entry)
+            extend_catalog(branch, entry)
 
 
 def words(path: str) -> Any:
@@ -91,7 +91,7 @@ def named(path: str, otherwise: str, /, **values: object) -> str:
     """Return the text at a dotted path of the catalog, with its values. A name that no catalog has, such as a
     metric of someone's own task, has the words `otherwise`."""
     group, _, name = path.partition(".")
-    return phrase(path, **values) if name in words(group) else filled(otherwise, values)
+    return phrase(path, **values) if name in words(group) else rendered_text(otherwise, values)
 
 
 def in_language(texts: Mapping[str, str] | None) -> str:
@@ -101,10 +101,10 @@ def in_language(texts: Mapping[str, str] | None) -> str:
 
 def phrase(path: str, /, **values: object) -> str:
     """Return the text at a dotted path of the catalog, with its values."""
-    return filled(words(path), values)
+    return rendered_text(words(path), values)
 
 
-def filled(text: str, values: Mapping[str, object]) -> str:
+def rendered_text(text: str, values: Mapping[str, object]) -> str:
     """Render a text of the catalog, which is a Jinja template; the page escapes it."""
     return " ".join(environment().from_string(text).render(values).split())
 

@@ -14,13 +14,13 @@ from typing import Any
 
 from vitreous.errors import InputError
 from vitreous.extensions import WRITTEN_FORMATS, addons, objectives, tasks
-from vitreous.languages import extend, language_of_locale
+from vitreous.languages import extend_catalog, language_of_locale
 from vitreous.results import duration
 
 
 def said(english: str, /, **values: object) -> str:
     """Return a sentence with its values; an English literal, of which the catalog has the Korean."""
-    sentence = catalog(language_of_locale(os.environ))["sentences"].get(english, english)
+    sentence = terminal_catalog(language_of_locale(os.environ))["sentences"].get(english, english)
     return sentence.format(**values)
 
 
@@ -51,12 +51,12 @@ def said_time(seconds: float, *, about: bool = False) -> str:
 
 def word(english: str) -> str:
     """Return a word of the help or of a result, or what it says of itself."""
-    return str(catalog(language_of_locale(os.environ))["words"].get(english, english))
+    return str(terminal_catalog(language_of_locale(os.environ))["words"].get(english, english))
 
 
 def reason(english: str) -> str:
     """Return why a recipe or its numbers differ from the code of its source: data, stored in English."""
-    return str(catalog(language_of_locale(os.environ))["reasons"].get(english, english))
+    return str(terminal_catalog(language_of_locale(os.environ))["reasons"].get(english, english))
 
 
 def summary_of(command: str, english: str, language: str | None = None) -> str:
@@ -80,14 +80,14 @@ def meaning_of(command: str, names: Sequence[str], english: str, language: str |
 
 def of_command(command: str, language: str | None) -> Mapping[str, str]:
     """Return the sentences about a command and its options: its own, or those of all commands."""
-    words = catalog(language or language_of_locale(os.environ))
+    words = terminal_catalog(language or language_of_locale(os.environ))
     return {**words["options"], **words["commands"].get(command, {})}
 
 
 @cache
 def values_of_options(language: str) -> dict[str, str]:
     """Return what add-ons contribute to sentences about options of the core."""
-    words = catalog(language)
+    words = terminal_catalog(language)
     first, *others = objectives()
     _, *trained = (name for name, task in tasks().items() if task.command == "train")
     data = {name: task.data_help for name, task in tasks().items() if task.data_help}
@@ -101,7 +101,7 @@ def values_of_options(language: str) -> dict[str, str]:
 
 
 @cache
-def catalog(language: str) -> dict[str, dict[str, Any]]:
+def terminal_catalog(language: str) -> dict[str, dict[str, Any]]:
     """Return the words of a language, each kind a table; English has none."""
     whole: dict[str, dict[str, object]] = {
         kind: {} for kind in ("words", "options", "commands", "data", "reasons", "sentences")
@@ -113,5 +113,5 @@ def catalog(language: str) -> dict[str, dict[str, Any]]:
             except OSError:  # an add-on without commands
                 continue
             assert text is not None
-            extend(whole, tomllib.loads(text.decode("utf-8")))
+            extend_catalog(whole, tomllib.loads(text.decode("utf-8")))
     return whole

@@ -33,14 +33,14 @@ Side = Annotated[int, Field(gt=0, le=16_384)]
 Sides = Annotated[tuple[Side, Side], BeforeValidator(both_sides)]  # (H, W) in pixels
 
 
-def in_words(value: object) -> object:
+def none_in_words(value: object) -> object:
     """None means "none" where a field has that choice: settings cannot tell them apart."""
     return "none" if value is None else value
 
 
 T = TypeVar("T")
 ConfigT = TypeVar("ConfigT", bound="Config")
-OrNone = Annotated[T, BeforeValidator(in_words)]
+OrNone = Annotated[T, BeforeValidator(none_in_words)]
 
 
 def setting(default: T, description: str, **limits: Any) -> T:
@@ -342,10 +342,10 @@ def with_kind(part: str, default: str | None = None) -> BeforeValidator:
 
     def check(value: object) -> object:
         if value is None or isinstance(value, str):
-            return {"kind": in_words(value)}
+            return {"kind": none_in_words(value)}
         if not isinstance(value, Mapping):
             return value
-        kind = in_words(value.get("kind", default or ""))
+        kind = none_in_words(value.get("kind", default or ""))
         if not kind:
             raise ValueError(f"{part} needs a kind: set {part}.kind")
         return {**value, "kind": kind}
@@ -538,7 +538,7 @@ Pooling = Annotated[
 ]
 
 
-def in_order(places: object) -> object:
+def ordered_norm_places(places: object) -> object:
     """Places where a norm can be, each once and in the order of the forward pass."""
     known = get_args(NormPlace)
     if not isinstance(places, list | tuple) or not set(places) <= set(known):
@@ -547,7 +547,7 @@ def in_order(places: object) -> object:
 
 
 NormPlace = Literal["tokens", "attention", "mlp"]
-NormPlaces = Annotated[tuple[NormPlace, ...], BeforeValidator(in_order)]
+NormPlaces = Annotated[tuple[NormPlace, ...], BeforeValidator(ordered_norm_places)]
 
 
 def from_zero(rates: object) -> object:

@@ -23,7 +23,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from vitreous.languages import CURRENT, filled, phrase, speaking, words
+from vitreous.languages import CURRENT, phrase, rendered_text, speaking, words
 from vitreous.layers.attention import Attention, CrossAttention
 from vitreous.layers.embedding import PatchStem, to_patches
 from vitreous.models.bit import BiTConfig
@@ -73,7 +73,7 @@ def stage_words(described: str) -> str:
     """Return the name or the written shape of a stage in the language that is spoken; as it is where no
     catalog has it, such as that of someone's own model."""
     name = re.sub(r"\d+", "n", described.lower().replace(",", "").replace(" ", "-"))
-    return filled(words("stages").get(name, described), {"n": re.findall(r"\d+", described)})
+    return rendered_text(words("stages").get(name, described), {"n": re.findall(r"\d+", described)})
 
 
 @dataclass(frozen=True)

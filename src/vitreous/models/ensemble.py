@@ -310,7 +310,7 @@ class Together(nn.Module):
         for member, width in zip(config.members, self.widths, strict=True):
             if member.columns is not None:
                 width = member.columns[1] - member.columns[0]
-            heads.append(head_of(member, width, config.num_classes, task))
+            heads.append(head_of_zeros(member, width, config.num_classes, task))
         self.heads = nn.ModuleList(heads)
         self.scale = nn.Parameter(torch.ones(1), requires_grad=False)
 
@@ -324,7 +324,7 @@ class Together(nn.Module):
             return self.scale * mean_answer(outputs, outputs_of_task(self.task))
 
 
-def head_of(member: MemberConfig, width: int, outputs: int, task: str | None) -> nn.Module:
+def head_of_zeros(member: MemberConfig, width: int, outputs: int, task: str | None) -> nn.Module:
     """Return the head of a member, with weights of zeros."""
     if isinstance(member.head, KernelConfig):
         return KernelMachine(member.head, width, outputs)

@@ -46,7 +46,7 @@ def config_of(name: str | ViTConfig | BiTConfig, **overrides: object) -> ViTConf
     """The configuration that `name` stands for, or a given one, with any field changed. Raises InputError: an
     unknown name (the nearest known one is given), or values that do not fit together."""
     if isinstance(name, ViTConfig | BiTConfig):
-        return change(name, overrides)
+        return changed_config(name, overrides)
     if not isinstance(name, str):
         raise InputError(f"a model is created from a name ({EXAMPLES}) or a configuration, not {name!r}")
     if match := re.fullmatch(r"BiT-(R\d+)x(\d+)", name):
@@ -121,7 +121,7 @@ def check_part(what: str, part: str, known: Collection[str], name: str) -> None:
         raise InputError(f"unknown {what} {part!r} in {name!r}: {nearest(part, list(known))}")
 
 
-def change(config: ViTConfig | BiTConfig, settings: Mapping[str, object]) -> ViTConfig | BiTConfig:
+def changed_config(config: ViTConfig | BiTConfig, settings: Mapping[str, object]) -> ViTConfig | BiTConfig:
     """Return a configuration with some fields changed: {"width": 3, "stem": {"norm_before": True}}. Raises
     InputError: an unknown name, or values that do not fit together."""
     return config.checked({}, merged(config.model_dump(), settings))

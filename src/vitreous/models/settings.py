@@ -29,12 +29,12 @@ def explain(error: ValidationError, where: str, model: type[BaseModel] | None = 
     if first["type"] == "union_tag_invalid":
         return f"{path}: unknown kind {first['ctx']['tag']!r}: choose from {first['ctx']['expected_tags']}"
     message = sentence_of(first)
-    if first["type"] in WANTED and (meaning := description_of(names, model)):
+    if first["type"] in WANTED and (meaning := setting_description(names, model)):
         message += f" ({meaning})"
     return f"{path}: {message}" if first["loc"] else message
 
 
-def description_of(names: Sequence[str], model: type[BaseModel] | None) -> str | None:
+def setting_description(names: Sequence[str], model: type[BaseModel] | None) -> str | None:
     """Return what a setting means, as its declaration says it."""
     models, meaning = [model] if model else [], None
     for name in names:

@@ -320,7 +320,7 @@ def contents(image: object, name: str) -> tuple[Any, str]:
     )
 
 
-def in_memory(image: object) -> ImageLike:
+def image_in_memory(image: object) -> ImageLike:
     """Return an image that is not a path as something that can be opened many times: what is open for reading
     is read. Raises InputError: it is not an image, or has no pixels."""
     if isinstance(image, str | Path):

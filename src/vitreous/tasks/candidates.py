@@ -288,7 +288,7 @@ class CandidateTable:
 
     def measured(self, names: Sequence[str], outputs: Outputs, **more: Any) -> Trial:
         """Return the row of answers."""
-        known, measures = answered(outputs), self.problem.measures
+        known, measures = has_answer(outputs), self.problem.measures
         found, truth = outputs[known], self.truth[known]
         name = names[0] if len(names) == 1 else f"mean of {names[0]} and {names[1]}"
         score, loss = measures.of(found, truth), measures.loss(found, truth)
@@ -311,7 +311,7 @@ class CandidateTable:
         both."""
         found, least, meaning = None, math.inf, self.problem.meaning
         for each in self.candidates:
-            known = answered(outputs) & answered(each.outputs)
+            known = has_answer(outputs) & has_answer(each.outputs)
             if each.learns or not known.any():
                 continue
             mine, theirs = outputs[known], each.outputs[known]
@@ -364,14 +364,14 @@ class CandidateTable:
         the same images."""
         if self.problem.meaning != "softmax":
             return candidate.trial.interval.high < than.trial.score
-        known = answered(candidate.outputs) & answered(than.outputs)
+        known = has_answer(candidate.outputs) & has_answer(than.outputs)
         worse, better = (
             (each.outputs[known].argmax(dim=1) == self.truth[known]).numpy() for each in (candidate, than)
         )
         return is_better(better, worse)
 
 
-def answered(outputs: Outputs) -> torch.Tensor:
+def has_answer(outputs: Outputs) -> torch.Tensor:
     """Return which images have an answer."""
     return ~outputs.isnan().any(dim=1)
 
@@ -495,13 +495,13 @@ def frozen_features(table: CandidateTable, config: RunConfig) -> Frozen:
     if len(images) > MOST_FITTED:
         known = np.array(images.sample(MOST_FITTED))
         images = images.subset(known)
-    train, rows = features_of(model, images, config, table)
+    train, rows = candidate_features(model, images, config, table)
     validation = table.data.validation
-    other = features_of(model, validation, config, table) if validation else None
+    other = candidate_features(model, validation, config, table) if validation else None
     return Frozen(model, train, known[rows], other)
 
 
-def features_of(
+def candidate_features(
     model: Model, images: ImageDataset, config: RunConfig, table: CandidateTable
 ) -> tuple[ImageFeatures, RowNumbers]:
     """Return the features of images, with the numbers of those that could be read. Those of images with a

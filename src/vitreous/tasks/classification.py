@@ -245,7 +245,7 @@ class Classification(ImageTask[RunConfig, Splits, ImageAnswerer]):
     def evaluate(
         self, answerer: ImageAnswerer, examples: ImageDataset, **options: Unpack[Batching]
     ) -> Evaluation:
-        return classification.evaluate(answerer, examples, **options)
+        return classification.evaluate_classification(answerer, examples, **options)
 
     def report(self, trained: Trained[RunConfig, Splits], result: RunResult) -> Path | None:
         run, data = trained.run, trained.data

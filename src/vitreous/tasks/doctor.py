@@ -22,7 +22,7 @@ from vitreous.errors import InputError
 from vitreous.evaluation.features import feature_outputs
 from vitreous.evaluation.measures import is_network
 from vitreous.evaluation.model_diagnosis import (
-    geometry,
+    check_geometry,
     model_findings,
     normalization,
     origin_of_nan,
@@ -66,7 +66,7 @@ def examine_run(path: Path) -> list[Finding]:
             model = load(path / "model")
             seeing: Model = getattr(model, "encoder", model)
             if task.info.no_answers:
-                findings += geometry(seeing, data.train)
+                findings += check_geometry(seeing, data.train)
             batch = seeing.preprocessing(images)
             findings += [*normalization(seeing, batch), *origin_of_nan(seeing, batch)]
     return causes_first(with_others(findings, at_its_end))

@@ -102,7 +102,7 @@ def forecast(plan: AnyPlan, place: Place, notes: tuple[str, ...] = ()) -> Foreca
     reading = time.monotonic() - began
 
     model = task.build(config, data, steps=total).to(device)
-    few, count = first_of(batch, TIMED)
+    few, count = first_examples(batch, TIMED)
     count = count or training.batch_size
     with numerics(device, training.precision, deterministic=False):
         learner = Learner.begin(model, training)
@@ -149,7 +149,7 @@ def forecast(plan: AnyPlan, place: Place, notes: tuple[str, ...] = ()) -> Foreca
     )
 
 
-def first_of(batch: Any, most: int) -> tuple[Any, int]:
+def first_examples(batch: Any, most: int) -> tuple[Any, int]:
     """Return at most so many examples of a batch, and how many they are; 0: all of one that is
     not a tuple of tensors."""
     fields = getattr(batch, "_fields", ())

@@ -26,7 +26,7 @@ from vitreous.training.distributed import first_value
 from vitreous.training.memory import accumulation, activation_checkpointing, free_bytes
 from vitreous.training.place import ON_CPU, Place
 from vitreous.training.precision import CUBLAS_WORKSPACE
-from vitreous.training.run import RunDirectory, check_free_for_run, default_path, with_training
+from vitreous.training.run import RunDirectory, check_free_for_run, default_run_path, with_training
 
 BEGUN = count()  # runs of this process: torchrun's restarted processes begin the same ones in the same order
 
@@ -49,7 +49,7 @@ def with_run(
     """
     config, notes, world = plan.config, list[str](), place.world
     over = plan.run.path if plan.run else None
-    path, begun = over or out or default_path(plan.name), False
+    path, begun = over or out or default_run_path(plan.name), False
     if world.first and not over:  # it makes the directory, maybe before another process has come this far
         first, begun = first_value(f"run/{next(BEGUN)}", str(path))
         path = Path(first)

@@ -36,8 +36,8 @@ from vitreous.tasks.candidates import (
     add_classical,
     add_frozen,
     add_means,
-    answered,
     final_model,
+    has_answer,
     has_validation,
     network_outputs,
     problem_of,
@@ -53,7 +53,7 @@ from vitreous.training.clock import Clock
 from vitreous.training.config import RunConfig, length_of, within
 from vitreous.training.initial_model import described_checkpoint
 from vitreous.training.place import Place
-from vitreous.training.run import RunDirectory, check_free_for_run, default_path, with_training
+from vitreous.training.run import RunDirectory, check_free_for_run, default_run_path, with_training
 from vitreous.training.threads import threads_for
 from vitreous.training.trainer import LONGEST_FINISH, NotFinite
 
@@ -139,7 +139,7 @@ def plan_by_trials(
         options = {"offline": offline, "given": given}
         plan = replace(plan, findings=examined(plan.task, plan.data, tell))
         trials = Trials(plan, settings, place.device, tell, out, clock, options, kept)
-        training, notes = compare(trials)
+        training, notes = compare_candidates(trials)
         folder = str(trials.run.path.absolute()) if trials.run else None
         decided = training, folder, notes
     theirs = place.world.broadcast(decided)
@@ -222,7 +222,7 @@ def with_kept_trials(plan: AnyPlan, place: Place) -> AnyPlan:
     return replace(plan, compared=compared if world.first else others)
 
 
-def compare(trials: Trials) -> tuple[TrainingMethod, tuple[str, ...]]:
+def compare_candidates(trials: Trials) -> tuple[TrainingMethod, tuple[str, ...]]:
     """Try the candidates one after the other. Return the training that follows, and sentences about it. The
     best so far is the model of the run directory, so that there is one after seconds. Raises InputError if
     `Task.plan` does."""
@@ -349,7 +349,7 @@ class Trials:
         if self.run is None:
             config = with_training(self.plan.config, length=length_of(steps=0))
             parts = recorded_parts(self.data)
-            self.run = RunDirectory.create(self.out or default_path(self.plan.name), config, parts)
+            self.run = RunDirectory.create(self.out or default_run_path(self.plan.name), config, parts)
         self.run.save_model(final_model(self.table, best))
         self.keep(self.run.path)
         if first:
@@ -684,7 +684,7 @@ def keep_thresholds(folder: Path, table: CandidateTable, chosen: Candidate) -> N
     model itself has learned from all of them."""
     if table.problem.task != "multilabel":
         return
-    known = answered(chosen.outputs)
+    known = has_answer(chosen.outputs)
     probabilities = chosen.outputs[known].sigmoid().numpy()
     targets = (table.truth[known] > 0.5).numpy()
     write_best_thresholds(folder, table.data.train.classes, targets, probabilities)

@@ -144,7 +144,7 @@ class Checkpointer:
                 flush(path)  # a network's file system says only here that it is full
                 found[path.name] = sha256_of(path)
         except OSError as error:
-            failure = in_words(error)
+            failure = error_reason(error)
         parts = world.gather((failure, found))
         reason, digests = "", dict[str, str]()
         for failed, theirs in parts:
@@ -184,7 +184,7 @@ class Checkpointer:
         except CheckpointException as error:
             failures = sorted(error.failures.items())
             name = "" if alone else "process {}: "
-            reason = "; ".join(name.format(rank) + in_words(why[0]) for rank, why in failures)
+            reason = "; ".join(name.format(rank) + error_reason(why[0]) for rank, why in failures)
         if reason and world.first:
             shutil.rmtree(folder, ignore_errors=True)
         return world.broadcast(reason)
@@ -321,7 +321,7 @@ def read_tensors(folder: Path, learner: Learner | None) -> dict[str, Tensor]:
         try:
             load(tensors, storage_reader=reader, no_dist=not (learner and learner.shards))
         except CheckpointException as error:
-            raise ValueError(in_words(next(iter(error.failures.values()))[0])) from None
+            raise ValueError(error_reason(next(iter(error.failures.values()))[0])) from None
     return tensors
 
 
@@ -330,6 +330,6 @@ def stem_of(step: int) -> str:
     return f"step-{step:09d}"
 
 
-def in_words(error: BaseException) -> str:
+def error_reason(error: BaseException) -> str:
     """Return the reason of an error, without its number and file."""
     return (isinstance(error, OSError) and error.strerror) or str(error)

@@ -314,7 +314,7 @@ LENGTH = re.compile(rf"{NUMBER} *(epoch|step|minute)s?(?: in {NUMBER} *minutes?)
 YEAR = 525_600  # minutes
 
 
-def check_length(text: str) -> str:
+def check_stored_length(text: str) -> str:
     """Return how long a training is as it is stored: "90 epochs". Raises ValueError: it is not a number of
     epochs or minutes above 0, or a whole number of steps."""
     found = LENGTH.fullmatch(text.strip())
@@ -329,7 +329,7 @@ def check_length(text: str) -> str:
                 f"{text!r} is not a length: write, for example, 90 epochs in 20 minutes (whichever is "
                 "shorter)"
             )
-        return f"{check_length(f'{number:g} {unit}s')} in {without_zeros(float(found[3]))} minutes"
+        return f"{check_stored_length(f'{number:g} {unit}s')} in {without_zeros(float(found[3]))} minutes"
     if unit == "step":
         if number != int(number):
             raise ValueError(f"{text!r} is not a whole number of steps")
@@ -362,7 +362,7 @@ def within(length: str, minutes: float) -> str:
 class TrainingConfig(Config):
     """How a model is trained, whatever its objective."""
 
-    length: Annotated[str, AfterValidator(check_length)] = setting(
+    length: Annotated[str, AfterValidator(check_stored_length)] = setting(
         "60 epochs",
         "a number of epochs (passes over the training set, which need not be whole), of steps (0: "
         "the model is not trained), or of minutes from the start of the command to its report, over "

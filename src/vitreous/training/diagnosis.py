@@ -71,10 +71,10 @@ def course_findings(
         yield from learning(training, rows, classes, usual)
     yield from starving(data, rows)
     yield from overfitting(rows)
-    yield from explained(rows)
+    yield from trivial_prediction(rows)
 
 
-def explained(rows: MetricsRows) -> Iterator[Finding]:
+def trivial_prediction(rows: MetricsRows) -> Iterator[Finding]:
     """A pre-training that has hardly left the trivial prediction at its end."""
     share = rows[-1].get("validation_explained")
     if share is not None and share < EXPLAINED and rows[-1]["step"] >= ENOUGH_STEPS:

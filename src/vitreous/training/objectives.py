@@ -61,7 +61,7 @@ def classification(
         else:
             logits = distilled = model(batch.images).float()
         loss = loss_of(logits, batch.targets, config.label_smoothing)
-        measured = {"accuracy": (measure or accuracy)(logits, batch.targets)}
+        measured = {"accuracy": (measure or batch_accuracy)(logits, batch.targets)}
         if teacher and config.distillation:
             weight = config.distillation.weight
             learned = teacher_loss(distilled, teacher(batch.images), config.distillation)
@@ -140,7 +140,7 @@ LOSSES = {"softmax": softmax_loss, "sigmoid": sigmoid_loss, "several-labels": se
 
 
 @torch.no_grad()
-def accuracy(logits: Float[Tensor, "B classes"], targets: BatchTargets) -> Float[Tensor, ""]:
+def batch_accuracy(logits: Float[Tensor, "B classes"], targets: BatchTargets) -> Float[Tensor, ""]:
     """Return the share of images whose argmax is that of the target."""
     hard = targets if targets.ndim == 1 else targets.argmax(dim=1)
     return (logits.argmax(dim=1) == hard).float().mean()
@@ -159,7 +159,7 @@ def label_accuracy(
     return torch.where(count.squeeze(1) > 0, hits, (logits <= 0).all(dim=1).float()).mean()
 
 
-ACCURACY = {"classification": accuracy, "multilabel": label_accuracy}  # by task
+ACCURACY = {"classification": batch_accuracy, "multilabel": label_accuracy}  # by task
 
 
 def teacher_loss(logits: BatchLogits, teacher: BatchLogits, config: AnyDistillation) -> Float[Tensor, ""]:

@@ -346,7 +346,7 @@ def check_free_for_run(path: Path, command: str) -> None:
         check_free(path, f"{advice} vitreous {command} --resume {quote(str(path))}")
 
 
-def default_path(data_name: str, root: Path = Path("runs"), ending: str = "") -> Path:
+def default_run_path(data_name: str, root: Path = Path("runs"), ending: str = "") -> Path:
     """runs/<data>-<date-time><ending>, with a number before the ending when two runs begin in one second."""
     last = Path(data_name.rpartition(":")[2]).name
     name = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in last)

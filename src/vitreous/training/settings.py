@@ -154,7 +154,7 @@ def leaves(config: BaseModel | Tree, prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def differences(one: BaseModel, other: BaseModel) -> dict[str, list[object]]:
+def settings_differences(one: BaseModel, other: BaseModel) -> dict[str, list[object]]:
     """Return the leaves on which two configurations differ, with both values; None if one lacks it."""
     left, right = leaves(one), leaves(other)
     pairs = {name: [left.get(name), right.get(name)] for name in {**left, **right}}

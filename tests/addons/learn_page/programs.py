@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 
 import vitreous as vt
-from vitreous.addons.learn_page.page import config_of, encoded, tensors_of
+from vitreous.addons.learn_page.page import as_base64, page_config, tensors_of
 from vitreous.models.vit import ViT
 
 PROGRAMS = ("kernel.js", "stem.js", "vit.js", "train.js")
@@ -46,9 +46,9 @@ def as_data(model: ViT) -> dict[str, Any]:
     tensors = dict(tensors_of(model))
     index = [[name, *each.shape] for name, each in tensors.items()]
     return {
-        "config": config_of(model.config),
+        "config": page_config(model.config),
         "index": index,
-        "weights": encoded(tensors.values(), half=False),
+        "weights": as_base64(tensors.values(), half=False),
     }
 
 

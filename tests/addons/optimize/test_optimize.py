@@ -203,10 +203,12 @@ def test_engines_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
         measuring.engines_here(torch.device("cpu"), ["openvino"])
     monkeypatch.setattr(measuring, "has_bf16", lambda: True)
     model = vt.create("ViT-Ti/16", image_size=64, depth=2)
-    ways = [str(each) for each in measuring.candidates(model, ["eager", "onnx"], torch.device("cpu"))]
+    ways = [str(each) for each in measuring.engine_candidates(model, ["eager", "onnx"], torch.device("cpu"))]
     assert ways[:3] == ["eager bf16", "onnx fp32", "onnx int8"]
     assert ways[3:] == ["onnx int8, 8 tokens merged at a time"]
-    ways = [str(each) for each in measuring.candidates(model, ["eager", "openvino"], torch.device("cpu"))]
+    ways = [
+        str(each) for each in measuring.engine_candidates(model, ["eager", "openvino"], torch.device("cpu"))
+    ]
     assert ways[4:] == [f"openvino {each}, 8 tokens merged at a time" for each in ("bf16", "int8")]
 
 
@@ -249,14 +251,14 @@ def test_a_lower_precision_must_agree(place: Path, tmp_path: Path, monkeypatch: 
     vt.embed(fresh, place / "photos", out=tmp_path / "vectors", progress=False)
     assert json.loads((fresh / inference.AGREED).read_text())["images"] == 36
     headless = vt.create("ViT-Ti/16", image_size=16, width=16, depth=1, heads=2, num_classes=None)
-    assert inference.agreement(headless, images, cpu, 0) == (
+    assert inference.count_agreeing(headless, images, cpu, 0) == (
         36,
         36,
     )  # features have the same direction
     shift = torch.nn.Linear(16, 16)  # what all images have in common leaves bf16 no digits for the rest
     torch.nn.init.constant_(shift.bias, 1000.0)
     headless.norm = torch.nn.Sequential(headless.norm, shift)
-    agreed, count = inference.agreement(headless, images, cpu, 0)
+    agreed, count = inference.count_agreeing(headless, images, cpu, 0)
     assert agreed < count / 2
 
 

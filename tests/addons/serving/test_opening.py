@@ -14,7 +14,7 @@ import vitreous as vt
 from vitreous.addons.segmentation.model import Segmenter, SegmenterConfig
 from vitreous.addons.serving.limits import ServerLimits
 from vitreous.addons.serving.models import Classifier, Question, Regressor, ServedModel, parse
-from vitreous.addons.serving.run import load
+from vitreous.addons.serving.run import load_served
 from vitreous.checkpoints.saving import save
 from vitreous.errors import InputError
 
@@ -28,7 +28,7 @@ def checkpoint(tmp_path: Path) -> Path:
 
 
 def loaded(spec: Path | str, precision: str = "fp32") -> Any:
-    return load(str(spec), device="cpu", precision=precision, limits=ServerLimits(), language=None)
+    return load_served(str(spec), device="cpu", precision=precision, limits=ServerLimits(), language=None)
 
 
 def asked(served: ServedModel, endpoint: str) -> Any:

@@ -17,7 +17,7 @@ from vitreous.addons.studies.sequences import (
     Sequences,
     SequenceTrial,
     answers,
-    encoded,
+    encoded_pairs,
     parsed,
     task_data,
     tree,
@@ -84,7 +84,7 @@ def test_the_test_is_like_what_is_learned() -> None:
 def test_the_pronoun_is_where_the_grammar_has_it() -> None:
     pairs = TASKS["agreement"](0, 30)
     words = sorted({word for pair in pairs for side in pair for word in side})
-    places = encoded(pairs, {word: number for number, word in enumerate(words, 3)}).pronoun
+    places = encoded_pairs(pairs, {word: number for number, word in enumerate(words, 3)}).pronoun
     for (_, target), place in zip(pairs, places.tolist(), strict=True):
         assert target[place] in ("sein", "seine", "ihr", "ihre")
         assert target[place - 1] in JOINED

@@ -41,7 +41,7 @@ def learn(model: Any = None, images: Any = None, **options: Unpack[LearnOptions]
         InputError: the model or an image does not exist, or the page cannot run the model.
     """
     require_packages("jinja2", "matplotlib", extra="train", what="learn")
-    from vitreous.addons.learn_page.page import BUNDLED, facts_of, write_learn_page
+    from vitreous.addons.learn_page.page import BUNDLED, bundled_model_facts, write_learn_page
     from vitreous.api.inspection import default_folder
 
     named = "digits" if model is None else model
@@ -61,7 +61,7 @@ def learn(model: Any = None, images: Any = None, **options: Unpack[LearnOptions]
         check_free(page)
     with speaking(options["language"]), writing_to(page):
         samples, failed = samples_of(model, opened, images)
-        facts = facts_of(model) if own else {}
+        facts = bundled_model_facts(model) if own else {}
         if images is not None:
             facts.pop("credit", None)  # that of its own images
         found = write_learn_page(

@@ -128,7 +128,7 @@ def write_learn_page(
         name: of the model, for the page.
         trained: whether the weights have learned anything.
         ask_browser: whether the page opens in the language of the browser instead, where it has that.
-        facts: of a model that comes with the package, as in `facts_of`.
+        facts: of a model that comes with the package, as in `bundled_model_facts`.
         bundled: the name of a model that comes with the package: digits, emoji or photo.
         new: replace nothing, as in `whole`.
 
@@ -169,7 +169,7 @@ def write_learn_page(
         "labels": model.labels or [str(number) for number in range(model.config.num_classes or 0)],
         "multilabel": outputs_of(model) == "sigmoid",
         "parameters": parameters,
-        "config": config_of(model.config),
+        "config": page_config(model.config),
         "resize": {"kind": prepared.resize, "fraction": prepared.crop_fraction, "mean": prepared.mean},
         "factor": factor.flatten().tolist(),
         "shift": shift.flatten().tolist(),
@@ -249,7 +249,7 @@ def bundled_samples(model: object) -> list[tuple[ImageLike, str]]:
     return [(Image.open(path), path.stem.partition("-")[2].replace("_", " ")) for path in paths]
 
 
-def facts_of(folder: Path) -> dict[str, Any]:
+def bundled_model_facts(folder: Path) -> dict[str, Any]:
     """Return what is known of a model that comes with the package: "credit", where its images are from and
     their licenses; and how often it is right ("right", "count", ...)."""
     path = folder / "facts.json"
@@ -350,7 +350,7 @@ def tensors_of(model: ViT) -> Iterator[tuple[str, Tensor]]:
             yield name, each
 
 
-def config_of(config: ViTConfig) -> dict[str, Any]:
+def page_config(config: ViTConfig) -> dict[str, Any]:
     """Return a configuration as the page has it, with what is derived from it there."""
     found: dict[str, Any] = {**config.model_dump(mode="json"), "head_dim": config.resolved_head_dim}
     if isinstance(config.stem, EfficientNetLiteStemConfig):
@@ -433,14 +433,14 @@ def weights_of(tensors: Mapping[str, Tensor], bits: int) -> dict[str, object]:
     numbers = torch.cat(levels).to(torch.int8).numpy() if levels else np.zeros(0, np.int8)
     return {
         "index": [[name, *each.shape] for name, each in whole.items()],
-        "weights": encoded(whole.values(), half=bits < 32),
+        "weights": as_base64(whole.values(), half=bits < 32),
         "compact": compact,
         "levels": base64.b64encode(numbers.tobytes()).decode("ascii"),
-        "steps": encoded(steps, half=False) if steps else "",
+        "steps": as_base64(steps, half=False) if steps else "",
     }
 
 
-def encoded(tensors: Iterable[Tensor], half: bool) -> str:
+def as_base64(tensors: Iterable[Tensor], half: bool) -> str:
     """Return the numbers of tensors, one after the other, as base64 of fp16 or fp32."""
     numbers = torch.cat([each.detach().flatten() for each in tensors]).to(
         torch.float16 if half else torch.float32
@@ -481,7 +481,7 @@ def recording(model: ViT, image: Tensor) -> dict[str, object]:
     return {
         "counts": token_that_counts(model, z, results["lens"][-1]),
         "index": [[name, *result.shape] for name, result in results.items()],
-        "numbers": encoded(results.values(), half=True),
+        "numbers": as_base64(results.values(), half=True),
     }
 
 

@@ -112,7 +112,7 @@ def engines_here(device: torch.device, wanted: Sequence[str] | None = None) -> l
     return ["eager", *(name for name, packages in needs.items() if all(map(is_installed, packages)))]
 
 
-def candidates(model: Model, engines: Sequence[str], device: torch.device) -> Iterator[BackendConfig]:
+def engine_candidates(model: Model, engines: Sequence[str], device: torch.device) -> Iterator[BackendConfig]:
     """Yield the ways to compute a model, without the first: PyTorch in fp32."""
     half = has_bf16() or device.type == "cuda"
     int8 = device.type == "cpu" and is_installed("nncf")
@@ -179,7 +179,7 @@ def optimize(
     first: Tensor | None = None
     with TemporaryDirectory(dir=folder, prefix=".optimizing-") as place:
         for number, candidate in enumerate(
-            [BackendConfig("eager", "fp32"), *candidates(model, engines, device)]
+            [BackendConfig("eager", "fp32"), *engine_candidates(model, engines, device)]
         ):
             say(f"{candidate} ...")
             file = Path(place) / f"{number}{FILES.get(candidate.engine, '')}"

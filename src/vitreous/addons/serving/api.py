@@ -73,7 +73,7 @@ def serve(
     token = None if file is None else run.read_token(Path(file))
     hosts = run.hosts_of(options["host"], options["allow_host"] or ())
     load_model = partial(
-        run.load,
+        run.load_served,
         str(path),
         device=options["device"],
         precision=options["precision"],

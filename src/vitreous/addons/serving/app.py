@@ -186,7 +186,7 @@ def add_endpoint(app: FastAPI, server: Server, endpoint: Endpoint) -> None:
         if png and len(images) > 1:
             raise Refused(400, f"format=png answers one image, not {len(images)}: send one")
         answers = await server.answers(endpoint.name, images, parameters)
-        return answered(endpoint.key, answers)
+        return answers_response(endpoint.key, answers)
 
     envelope = create_model(
         f"{endpoint.name.title()}Answers",
@@ -247,7 +247,7 @@ async def read_images(request: Request, limits: ServerLimits) -> tuple[list[Uplo
     return images, parameters
 
 
-def answered(key: str, answers: Sequence[AnswerAndFailure]) -> Response:
+def answers_response(key: str, answers: Sequence[AnswerAndFailure]) -> Response:
     """The answers, the images without one, and what is missing of damaged ones; a refusal where not one has
     an answer, which says the name of the first."""
     failed = [wrong for answer, wrong in answers if answer is None and wrong]

@@ -217,7 +217,7 @@ class ServedModel:
         (question,) = questions
         wanted: AttentionQuery = question.parameters
         assert isinstance(self.model, ViT)  # else it is not offered
-        of, values = attention_map(self.model, self.batch(questions), wanted)
+        of, values = requested_map(self.model, self.batch(questions), wanted)
         check_numbers(questions, values[None])
         if wanted.format == "png":
             image = enlarged(rgb(question.pixels), SHOWN)
@@ -301,7 +301,7 @@ KINDS: dict[OutputKind, type[ServedModel]] = {
 }
 
 
-def attention_map(
+def requested_map(
     model: ViT, images: Float[Tensor, "1 C H W"], wanted: AttentionQuery
 ) -> tuple[str, Float[Tensor, "rows columns"]]:
     """The name of what asks, or the label that evidence is for; and a weight for each patch. Raises

@@ -46,7 +46,9 @@ TOO_LATE = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
-def load(spec: str, *, device: str, precision: str, limits: ServerLimits, language: str | None) -> Loaded:
+def load_served(
+    spec: str, *, device: str, precision: str, limits: ServerLimits, language: str | None
+) -> Loaded:
     """Open the model that MODEL means, and make its page. Raises InputError: nothing there, damaged, or a
     model of a kind that is not served."""
     place = pick_device(device)

@@ -61,7 +61,7 @@ WordSequence = Sequence[str]
 WORD = re.compile(r"[^\s,]+|,")
 
 
-def copied(rng: np.random.Generator, longest: int = LONGEST) -> tuple[WordSequence, WordSequence]:
+def copying_pair(rng: np.random.Generator, longest: int = LONGEST) -> tuple[WordSequence, WordSequence]:
     shortest = SHORTEST if longest == LONGEST else LONGEST + 1
     symbols = [str(each) for each in rng.integers(SYMBOLS, size=int(rng.integers(shortest, longest + 1)))]
     return symbols, symbols
@@ -109,7 +109,7 @@ def generated(
 
 
 TASKS: dict[str, Callable[[int, int], list[tuple[WordSequence, WordSequence]]]] = {
-    "copy": generated(copied),
+    "copy": generated(copying_pair),
     "parsing": generated(parsed),
     "agreement": sentences,
 }
@@ -140,20 +140,20 @@ def task_data(task: str, seed: int, train: int, test: int) -> TaskData:
     held_out = [unique[row] for row in order[:test]]
     learned = [unique[row] for row in order[test:]]
     rng = numpy_generator(seed, "study longer sequences")
-    longer = [copied(rng, LONGER) for _ in range(test)] if task == "copy" else []
+    longer = [copying_pair(rng, LONGER) for _ in range(test)] if task == "copy" else []
     words: set[str] = set()
     for source, target in pairs + longer:
         words.update(source, target)
     numbers = {word: number for number, word in enumerate(sorted(words), start=SPECIAL)}
     return TaskData(
-        train=encoded(learned, numbers),
-        test=encoded(held_out, numbers),
-        longer=encoded(longer, numbers) if longer else None,
+        train=encoded_pairs(learned, numbers),
+        test=encoded_pairs(held_out, numbers),
+        longer=encoded_pairs(longer, numbers) if longer else None,
         vocabulary=SPECIAL + len(words),
     )
 
 
-def encoded(pairs: Sequence[tuple[WordSequence, WordSequence]], numbers: dict[str, int]) -> Sequences:
+def encoded_pairs(pairs: Sequence[tuple[WordSequence, WordSequence]], numbers: dict[str, int]) -> Sequences:
     """Return pairs as numbers, with the first place after a word of JOINED in each target, or 0."""
     sources: list[list[int]] = []
     targets: list[list[int]] = []

@@ -193,7 +193,7 @@ class WorldImages(ImageDataset):
         self.masks = templates(kind, world.size)
         self.factors = {}  # (N,) class numbers for each kind of labels, of the same images
         for name in (kind, "textures", "colors", "positions"):
-            self.factors[name] = balanced(count, len(names[name]), seed, f"world {part} {name}")
+            self.factors[name] = balanced_classes(count, len(names[name]), seed, f"world {part} {name}")
         if kind == "shapes":
             self.factors["objects"] = self.factors["shapes"] * len(TEXTURES) + self.factors["textures"]
         self.form = self.factors[kind]
@@ -290,7 +290,7 @@ def hsv(hue: Floats, saturation: Floats, value: Floats) -> Floats:
     return np.asarray(value[:, None] * (1 - saturation[:, None] * dip), np.float32)
 
 
-def balanced(count: int, classes: int, seed: int, purpose: str) -> NDArray[np.int64]:
+def balanced_classes(count: int, classes: int, seed: int, purpose: str) -> NDArray[np.int64]:
     """Return class numbers, each once in every `classes` images; a longer world begins with a shorter one."""
     return (
         numpy_generator(seed, purpose).random((-(-count // classes), classes)).argsort(1).reshape(-1)[:count]

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Unpack
 from vitreous.addons.text.options import TranslateOptions, TranslatorOptions
 from vitreous.api.arguments import check_batch_size, path_of_run
 from vitreous.api.data_source import data_source
-from vitreous.api.run import Run, check_length
+from vitreous.api.run import Run, check_one_length
 from vitreous.api.training import settings_of, start_training
 from vitreous.errors import InputError, Param
 from vitreous.results import Result
@@ -34,7 +34,7 @@ def train_translator(pairs: str | None = None, **options: Unpack[TranslatorOptio
         InputError, Interrupted: see `train`.
     """
     check_beams(options["beams"])
-    check_length(steps=options.get("steps"), epochs=options.get("epochs"))
+    check_one_length(steps=options.get("steps"), epochs=options.get("epochs"))
     source = None if pairs is None else data_source(pairs)
     how = {"beams": options["beams"], "length_penalty": options["length_penalty"]}
     return start_training(task_named("translation"), source, settings_of(options), options, **how)

@@ -125,7 +125,7 @@ def beam_search(
         scores = next_logits(decoder, newest, memory, past).float().log_softmax(dim=-1)
         scores = permitted(scores, config, last=length == max_length - 1)
         # Twice as many candidates as beams: though every beam may end, as many go on.
-        candidates, beam = extend(running, scores, length, 2 * beams)
+        candidates, beam = extend_beams(running, scores, length, 2 * beams)
         ends = (candidates.ids[..., length] == config.end) | (length == max_length - 1)
         among_best = torch.arange(2 * beams, device=device) < beams
         done = candidates.scores / length_norm(length, length_penalty, length_offset)
@@ -148,7 +148,7 @@ def beam_search(
     return Beams(ended.ids[..., :used], ended.scores)
 
 
-def extend(
+def extend_beams(
     running: Beams, scores: Float[Tensor, "R V"], length: int, count: int
 ) -> tuple[Beams, Int[Tensor, "B C"]]:
     """The `count` best continuations of each row of the batch, and the beam that each comes from."""

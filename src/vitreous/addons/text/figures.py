@@ -26,7 +26,7 @@ from vitreous.inspection.capture import CapturedAttention, capture_attention
 from vitreous.inspection.model_report import InspectionRequest
 from vitreous.inspection.page import HTML, Exhibit, Inspection, exhibit, save_arrays, templates_of, write_page
 from vitreous.inspection.runs.evaluation_figures import curves_figure, results_table
-from vitreous.inspection.runs.head import head_of
+from vitreous.inspection.runs.head import report_head
 from vitreous.languages import phrase
 from vitreous.layers.attention import CrossAttention
 
@@ -120,13 +120,13 @@ def write_translation_report(
         "configuration": None,
     }
     if evaluation:
-        head = {**head_of(run, model, evaluation, (), findings=findings, command="translate train")}
+        head = {**report_head(run, model, evaluation, (), findings=findings, command="translate train")}
         head["kind"] = evaluation.task
         parts = [results_table(evaluation), *parts]
         if mistakes := evaluation.mistakes:
             rows = []  # wrong texts, aligned with the right ones
             for source, wanted, text in mistakes[:MOST_TEXTS]:
-                rows.append((source, differences(wanted, text)))
+                rows.append((source, text_differences(wanted, text)))
             shown, count = HTML.differences(rows), evaluation.count
             wrong = exhibit("wrong-texts", shown, shown=len(rows), wrong=len(mistakes), count=count)
             parts = [wrong, *parts]
@@ -165,7 +165,7 @@ def inspect_translator(
     return write_translation_report(answerer, sources, folder, Path(request.name))
 
 
-def differences(wanted: str, text: str) -> list[tuple[str, str]]:
+def text_differences(wanted: str, text: str) -> list[tuple[str, str]]:
     """Return the parts of a text as ("kept", ...), ("missing", ...) and ("added", ...)."""
     first, second = (re.findall(r"\S+\s*|\s+", each) for each in (wanted, text))
     parts = []

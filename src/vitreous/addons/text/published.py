@@ -23,7 +23,7 @@ from vitreous.checkpoints.formats.huggingface import read_huggingface
 from vitreous.checkpoints.formats.huggingface_configs import transformers_facts
 from vitreous.checkpoints.source import CONFIG, Documents, Facts, Source
 from vitreous.checkpoints.training_facts import plain_facts
-from vitreous.checkpoints.weights import WeightRow, converted, packed, pairs, same
+from vitreous.checkpoints.weights import WeightRow, converted, packed_rows, pairs, same
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
 from vitreous.models.settings import explain
@@ -130,8 +130,10 @@ def layer_rows(ours: str, theirs: str) -> list[WeightRow]:
     """The layers of an encoder or a decoder, of BART's descendants."""
     return [
         *pairs(LAYER_NAMES, ours, theirs),
-        *packed(f"{ours}attention.qkv", [f"{theirs}self_attn.{each}_proj" for each in "qkv"]),
-        *packed(f"{ours}cross_attention.key_value", [f"{theirs}encoder_attn.{each}_proj" for each in "kv"]),
+        *packed_rows(f"{ours}attention.qkv", [f"{theirs}self_attn.{each}_proj" for each in "qkv"]),
+        *packed_rows(
+            f"{ours}cross_attention.key_value", [f"{theirs}encoder_attn.{each}_proj" for each in "kv"]
+        ),
     ]
 
 

@@ -1,7 +1,7 @@
 """A module for each foreign format, and here the families of models in them. A new format is a file and a row
 in `vitreous.extensions.FORMATS`; or one of an add-on, and a row of its `formats`."""
 
-from vitreous.checkpoints.format import formats
+from vitreous.checkpoints.format import checkpoint_formats
 from vitreous.extensions import addons
 
 # Of each family the formats that it is read and written in; those of add-ons are only read. The table of the
@@ -77,6 +77,6 @@ def list_formats() -> dict[str, str]:
         "timm's VisionTransformer, DeiT and hybrids: a folder (config.json) or a state dict"
     """
     about: dict[str, str] = {}
-    for each in formats().values():
+    for each in checkpoint_formats().values():
         about[each.name] = each.about if each.write else f"{each.about} (only read)"
     return about

@@ -30,7 +30,7 @@ from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.weights import (
     WeightRow,
     fixed,
-    packed,
+    packed_rows,
     pairs,
     same,
     without_bias,
@@ -168,7 +168,7 @@ def pooling_rows(width: int, *, biased: bool) -> list[WeightRow]:
         "pool.mlp.contract.weight": torch.zeros(width, 1),
         "pool.mlp.contract.bias": torch.zeros(width),
     }
-    key_values = packed(f"{attention}.key_value", key_value)
+    key_values = packed_rows(f"{attention}.key_value", key_value)
     return [
         same("pool.probe", "head.cls_token"),
         *(key_values if biased else [without_bias(f"{attention}.key_value", key_value)]),

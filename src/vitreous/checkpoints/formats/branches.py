@@ -52,7 +52,7 @@ def as_one_branch(source: Source, kinds: Sequence[Branches]) -> tuple[Source, in
                 break
             most = len(branches)
             norm, wide, back = (name.format(layer) for name in kind.one)
-            entries |= joined(kind, branches, (norm, wide, back))
+            entries |= joined_branch(kind, branches, (norm, wide, back))
             known = {
                 f"{part}.{of}" for part in (kind.norm, kind.wide, kind.back) for of in ("weight", "bias")
             }
@@ -64,7 +64,7 @@ def as_one_branch(source: Source, kinds: Sequence[Branches]) -> tuple[Source, in
     return replace(source, tensors=entries), most
 
 
-def joined(
+def joined_branch(
     kind: Branches, branches: Sequence[dict[str, Entry]], names: tuple[str, str, str]
 ) -> dict[str, Entry]:
     """Return one branch that computes the sum of several. Their LayerNorms differ in gain and shift alone,

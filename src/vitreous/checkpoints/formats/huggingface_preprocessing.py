@@ -54,7 +54,7 @@ def preprocessing_of(source: Source, config: ViTConfig, usual: str = "vit") -> P
         convention = CONVENTIONS.get(kind, CONVENTIONS["vit"])
         return assumed_preprocessing(source, config, f"transformers' {kind}", **convention)
     try:
-        fields = geometry(source, described, config)
+        fields = resize_settings(source, described, config)
         mean, std = (0.0,) * config.channels, (1.0,) * config.channels
         if described.get("do_normalize", True):
             mean, std = (
@@ -85,7 +85,7 @@ def cropped_size(source: Source) -> tuple[int, int] | None:
     return as_pair(sides)
 
 
-def geometry(source: Source, described: Mapping[str, Any], config: ViTConfig) -> dict[str, Any]:
+def resize_settings(source: Source, described: Mapping[str, Any], config: ViTConfig) -> dict[str, Any]:
     """Return how an image gets its size: both sides freely, or the shorter side; then perhaps cut to the
     center."""
     size = config.image_size

@@ -84,7 +84,7 @@ class FolderIndex(NamedTuple):
     stamps: NDArray[np.int64]
 
 
-def index_folder(root: Path, classes: Sequence[str]) -> FolderIndex:
+def index_images(root: Path, classes: Sequence[str]) -> FolderIndex:
     """From the cache if nothing has changed, else from the disk."""
     file = cache_file(root, classes)
     # Damaged bytes, as after a power cut, can make this parser fail in any way.
@@ -248,7 +248,7 @@ def class_folder(
             f"{root}/cat/1.jpg and {root}/dog/2.jpg"
         )
     found, links = without_links(root, nested_classes(root, found, config))
-    index = index_folder(root, found)
+    index = index_images(root, found)
 
     # A folder's name is its class; folders may be one class in two forms of Unicode, or hold no image.
     labels = [same_name(name.rpartition("/")[2]) for name in found]

@@ -161,7 +161,7 @@ def open_tables(
     """Return (train, validation, test) of tables of the datasets library, by name."""
     if "train" not in tables:
         raise InputError(f"{where} has no split 'train', only: {', '.join(tables)}")
-    columns = columns_of(tables["train"].features, where, kind)
+    columns = hub_columns(tables["train"].features, where, kind)
     train = HubImages(tables["train"], columns, name=f"{where}/train", kind=kind)
     held_out = dict[str, HubImages]()
     for name, table in tables.items():
@@ -211,7 +211,7 @@ def parquet_below(folder: Path) -> Iterator[Path]:
         yield from folder.glob(pattern)
 
 
-def columns_of(features: Mapping[str, object], where: str, kind: TargetKind) -> HubColumns:
+def hub_columns(features: Mapping[str, object], where: str, kind: TargetKind) -> HubColumns:
     """Return the columns by their types, or else by their names. Raises InputError: there are none."""
     images: list[str] = []
     labels: list[str] = []
@@ -286,7 +286,7 @@ def open_stream(spec: str, config: DataConfig, kind: TargetKind) -> SplitParts:
         )
     with system.open(by_part["train"][0], "rb") as opened:
         schema = parquet_file(opened, by_part["train"][0]).schema_arrow
-    columns = columns_of(datasets.Features.from_arrow_schema(schema), f"hf:{spec}", kind)
+    columns = hub_columns(datasets.Features.from_arrow_schema(schema), f"hf:{spec}", kind)
     train = StreamedImages(system, by_part.pop("train"), columns, name=f"hf:{spec}/train", kind=kind)
     held_out = dict[str, StreamedImages]()
     for name, files in by_part.items():

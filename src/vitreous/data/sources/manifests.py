@@ -128,7 +128,7 @@ def metadata_files(root: Path) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for name in ("", *(each for each in subfolders(root) if part_called(each))):
         files = [root / name / file for file in METADATA if (root / name / file).is_file()]
-        if files and first_of(("file_name",), read_table(files[0]).header):
+        if files and first_known_column(("file_name",), read_table(files[0]).header):
             found[name] = files[0]
     return {"": found[""]} if "" in found else found
 
@@ -147,7 +147,7 @@ def open_metadata(root: Path, config: DataConfig, labels: TargetKind) -> SplitPa
             raise InputError(
                 f"{file} and the file of another split have different columns: give them the same"
             )
-        if len(classes) > 1 and not (named or first_of(LABEL_COLUMNS, header)):
+        if len(classes) > 1 and not (named or first_known_column(LABEL_COLUMNS, header)):
             return None
         place = header.index(path_column(header, str(file)))
         for line, fields in table.lines.items():
@@ -164,7 +164,7 @@ def open_metadata(root: Path, config: DataConfig, labels: TargetKind) -> SplitPa
 def path_column(header: Sequence[str], where: str, name: str | None = None) -> str:
     """Return the column of a table that names its images. name: as the user has given it. Raises InputError:
     there is none."""
-    found = first_of(PATH_COLUMNS if name is None else (name.lower(),), header)
+    found = first_known_column(PATH_COLUMNS if name is None else (name.lower(),), header)
     if found is None:
         raise InputError(
             f"{where} has no column {name or 'path'!r} (it has: {', '.join(header) or 'none'}): write "
@@ -173,7 +173,7 @@ def path_column(header: Sequence[str], where: str, name: str | None = None) -> s
     return found
 
 
-def first_of(wanted: Sequence[str], header: Sequence[str]) -> str | None:
+def first_known_column(wanted: Sequence[str], header: Sequence[str]) -> str | None:
     """Return the first of some columns, in lower case, that a table has, as the table writes it."""
     of_lower_case = {each.strip().lower(): each for each in reversed(header)}
     return next((of_lower_case[each] for each in wanted if each in of_lower_case), None)
@@ -187,14 +187,14 @@ def label_columns(table: ManifestTable, others: Sequence[str], name: str | None 
         name: as the user has given it, perhaps several with commas between them.
     """
     if name is not None:
-        names = [name] if first_of([name.lower()], others) else name.split(",")
-        found = [first_of([each.strip().lower()], others) for each in names]
+        names = [name] if first_known_column([name.lower()], others) else name.split(",")
+        found = [first_known_column([each.strip().lower()], others) for each in names]
         if None in found:
             raise InputError(
                 f"data.form.label_column={name!r} is not a column of labels: there are {', '.join(others)}"
             )
         return [each for each in found if each]
-    if usual := first_of(LABEL_COLUMNS, others):
+    if usual := first_known_column(LABEL_COLUMNS, others):
         return [usual]
     if len(others) == 1:
         return list(others)
@@ -306,7 +306,7 @@ def delimiter_of(line: str, usual: str) -> str:
     or else more than one."""
     signs = {sign: next(csv.reader([line], delimiter=sign), []) for sign in (usual, ";", ",", "\t")}
     for sign, fields in signs.items():
-        if len(fields) > 1 and first_of((*PATH_COLUMNS, *LABEL_COLUMNS), fields):
+        if len(fields) > 1 and first_known_column((*PATH_COLUMNS, *LABEL_COLUMNS), fields):
             return sign
     return next((sign for sign, fields in signs.items() if len(fields) > 1), usual)
 
@@ -345,7 +345,7 @@ def manifest_labels(table: ManifestTable, labels: Sequence[str], separator: str,
         parts += map(str.strip, text.split(separator))
     refuse_captions(parts, str(path))
 
-    weighted = has_weights(labels, separator)
+    weighted = has_class_weights(labels, separator)
     parsed = [parse_label(text, separator, path, weighted=weighted) for text in labels]
     if not any(parsed):
         raise InputError(f"{path} names no class: fill its column label")
@@ -396,7 +396,7 @@ def read_numbers(table: ManifestTable, labels: Sequence[str], path: Path) -> Num
     return NumberTargets(np.array(numbers, dtype=np.float32))
 
 
-def has_weights(labels: Sequence[str], separator: str) -> bool:
+def has_class_weights(labels: Sequence[str], separator: str) -> bool:
     """Return whether numbers after a colon are weights of classes, and do not belong to their names, as in
     `grade:1` or `ratio 4:1`: some label is a share, or some image has several labels with numbers."""
     for text in set(labels):

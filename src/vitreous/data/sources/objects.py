@@ -22,7 +22,7 @@ from vitreous.data.sources.labels import (
     refuse_numbers,
 )
 from vitreous.errors import InputError, check_utf8
-from vitreous.models.stored import BadImage, ImageLike, in_memory
+from vitreous.models.stored import BadImage, ImageLike, image_in_memory
 
 KINDS = (
     "a torch Dataset of (image, label), a datasets.Dataset, a tuple (images, labels) of arrays, a list of "
@@ -52,7 +52,7 @@ class ObjectImages(ImageDataset):
     def held(self, index: int) -> ImageLike:
         try:
             item = self.images[index]
-            return in_memory(item[0] if self.pairs else item)
+            return image_in_memory(item[0] if self.pairs else item)
         except Exception as error:  # whatever the user's code raises: the image is counted and named
             raise BadImage(self.name(index), " ".join(str(error).split()) or type(error).__name__) from error
 

@@ -101,21 +101,21 @@ def shard_index(
         number: returns the targets of (different labels, the place of each image's among them).
         key: what `number` depends on.
     """
-    folder = index_folder(shards, key, reading)
-    if (known := load(folder)) is None:
+    folder = index_cache_folder(shards, key, reading)
+    if (known := load_index(folder)) is None:
         with made_by_one(folder):
-            if (known := load(folder)) is None:
-                known = build(shards, number, folder, reading)
+            if (known := load_index(folder)) is None:
+                known = index_shards(shards, number, folder, reading)
     return known, folder if folder.is_dir() else None
 
 
-def index_folder(shards: Sequence[Shard], key: Sequence[str], reading: Reading) -> Path:
+def index_cache_folder(shards: Sequence[Shard], key: Sequence[str], reading: Reading) -> Path:
     """Return where the index of some shards, as they are now, is cached."""
     stamp = json.dumps([VERSION, EXTENSIONS, reading.labeled, *key, *shards])
     return cache_folder() / "indexes" / hashlib.sha256(stamp.encode()).hexdigest()[:32]
 
 
-def load(folder: Path) -> ShardIndex | None:
+def load_index(folder: Path) -> ShardIndex | None:
     """Return a cached index, memory-mapped; None if there is none that can be read."""
     try:
         classes = tuple(json.loads((folder / "classes.json").read_text(encoding="utf-8")))
@@ -129,7 +129,7 @@ def load(folder: Path) -> ShardIndex | None:
         return None
 
 
-def build(shards: Sequence[Shard], number: Numbering, folder: Path, reading: Reading) -> ShardIndex:
+def index_shards(shards: Sequence[Shard], number: Numbering, folder: Path, reading: Reading) -> ShardIndex:
     """Index shards; a large index is written into the cache, whole, and read from there."""
     known: dict[LabelKey, int] = {}  # the place of each label, in the order in which they are met
     parts: list[IndexedShard] = []
@@ -156,7 +156,7 @@ def build(shards: Sequence[Shard], number: Numbering, folder: Path, reading: Rea
         else:
             np.save(beside / "targets.npy", targets.numbers)
         (beside / "classes.json").write_text(json.dumps(targets.classes), encoding="utf-8")
-    return load(folder) or index
+    return load_index(folder) or index
 
 
 def name_hash(name: str) -> int:
@@ -187,7 +187,7 @@ def index_shard(shard: Shard, cache_bytes: float) -> IndexedShard:
                 key = label if isinstance(label, str) else tuple(sorted(label.items()))
                 found[stem] = LABELS.index(suffix), key
     chosen = [image_of_sample(shard, list(candidates.values())) for candidates in images.values()]
-    labels: dict[LabelKey, int] = {}  # as `known` in `build`
+    labels: dict[LabelKey, int] = {}  # as `known` in `index_shards`
     places = [labels.setdefault(found[stem][1], len(labels)) if stem in found else -1 for stem in images]
     names = [name for name, _, _ in chosen]
     return IndexedShard(

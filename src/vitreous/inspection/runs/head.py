@@ -46,7 +46,7 @@ for addon in addons().values():
         COMMANDS[command] = COMMANDS.get(command, {}) | dict(added)
 
 
-def head_of(
+def report_head(
     run: Path,
     model: Any,
     evaluation: Evaluation | None,

@@ -79,7 +79,7 @@ def predictions_figure(
         "classes": list(first.classes),
         "names": [names[row] for row in shown],
         "true": [first.true[row] for row in shown],
-        "models": [packed(name, each, shown) for name, each in models.items()],
+        "models": [packed_answers(name, each, shown) for name, each in models.items()],
         "size": size,
         "pixelated": max(preprocessing.size) < PIXELATED,
         "columns": COLUMNS,
@@ -104,7 +104,7 @@ def predictions_figure(
     )
 
 
-def packed(name: str, answers: Answers, rows: np.ndarray) -> dict[str, object]:
+def packed_answers(name: str, answers: Answers, rows: np.ndarray) -> dict[str, object]:
     """Return the answers of a model to some images, for the page."""
 
     def rounded(values: Float[np.ndarray, " N"] | None) -> list[float | None] | None:
@@ -123,7 +123,7 @@ def thumbnails(images: ImageDataset, preprocessing: Preprocessing) -> tuple[tupl
     """Return all images as the model sees them, as large as all of them together may be: (H, W) of each, and
     the sheets that they are on, from left to right and from top to bottom."""
     tried = images.subset(np.array(images.sample(min(TRIED, len(images)))))
-    for side, quality in candidates(max(preprocessing.size)):
+    for side, quality in thumbnail_sizes(max(preprocessing.size)):
         size = small_size(preprocessing.size, side)
         sheets = [webp(sheet, quality) for sheet in sheets_of(tried, preprocessing, size)]
         if sum(map(len, sheets)) * len(images) / len(tried) < SPRITE_BYTES:
@@ -133,7 +133,7 @@ def thumbnails(images: ImageDataset, preprocessing: Preprocessing) -> tuple[tupl
     return size, [f"data:image/webp;base64,{base64.b64encode(each).decode()}" for each in sheets]
 
 
-def candidates(largest: int) -> Iterator[tuple[int, int | None]]:
+def thumbnail_sizes(largest: int) -> Iterator[tuple[int, int | None]]:
     """Yield sides of thumbnails with qualities, the best first; a quality of None is without loss."""
     sides = [min(largest, SIDES[0]), *(side for side in SIDES[1:] if side < largest)]
     for side in sides:
@@ -159,21 +159,21 @@ def sheets_of(
     height, width = size
     per_sheet = COLUMNS * ROWS
     loader = evaluation_loader(images, preprocessing=small, batch_size=200, workers=worker_count(None))
-    current, sheet = 0, blank(len(images), size)
+    current, sheet = 0, gray_sheet(len(images), size)
     for batch in loader:
         pixels = small.denormalize(batch.images).cpu()
         for index, image in zip(batch.indices.tolist(), pixels, strict=True):
             while index // per_sheet > current:
                 yield sheet
                 current += 1
-                sheet = blank(len(images) - current * per_sheet, size)
+                sheet = gray_sheet(len(images) - current * per_sheet, size)
             row, column = divmod(index % per_sheet, COLUMNS)
             top, left = row * height, column * width
             sheet[top : top + height, left : left + width] = rgb(image)
     yield sheet
 
 
-def blank(left: int, size: tuple[int, int]) -> UInt8[np.ndarray, "_ _ 3"]:
+def gray_sheet(left: int, size: tuple[int, int]) -> UInt8[np.ndarray, "_ _ 3"]:
     """Return a gray sheet for at most so many thumbnails."""
     rows = min(max(math.ceil(left / COLUMNS), 1), ROWS)
     return np.full((rows * size[0], min(left, COLUMNS) * size[1], 3), 128, dtype=np.uint8)

@@ -26,7 +26,7 @@ from vitreous.inspection.images import rgb
 from vitreous.inspection.model_figures import model_exhibits, model_summary, network_to_show
 from vitreous.inspection.page import HTML, Exhibit, LeftOut, exhibit, left_out, write_page
 from vitreous.inspection.runs import evaluation_figures as figures
-from vitreous.inspection.runs.head import head_of
+from vitreous.inspection.runs.head import report_head
 from vitreous.inspection.runs.predictions import predictions_figure
 from vitreous.languages import phrase
 from vitreous.models.model import Model
@@ -62,12 +62,12 @@ def write_run_report(
         findings: of `vitreous doctor`; the most important ones are shown.
         command: that reproduces the run.
         beside: other pages in the directory, each with the words of the link to it.
-        ahead: as `head_of` has it.
+        ahead: as `report_head` has it.
         candidates: that were compared, the best first.
     """
     # What was measured while a network learned says nothing about a model that did not learn by steps.
     learned = is_network(candidates)
-    head = head_of(
+    head = report_head(
         run, model, evaluation, parts, findings=findings, command=command, ahead=ahead, learned=learned
     )
     return write_page(

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from vitreous.checkpoints.canonicalize import without_parts
-from vitreous.checkpoints.format import formats
+from vitreous.checkpoints.format import checkpoint_formats
 from vitreous.checkpoints.formats.huggingface_preprocessing import preprocessor_config
 from vitreous.checkpoints.loading import Checkpoint, load_image_model, open_checkpoint
 from vitreous.checkpoints.model_card import check_license, write_card
@@ -127,7 +127,7 @@ class MAE(MaskedPrediction):
                 write_state_dict(tensors, beside / "model.safetensors")
                 write_json(described, beside / "config.json")
                 write_json(preprocessor_config(model.preprocessing), beside / "preprocessor_config.json")
-                write_card(model, beside, formats()[format], path.resolve().name, license)
+                write_card(model, beside, checkpoint_formats()[format], path.resolve().name, license)
             known = {ours: getattr(mae.config, ours) for ours, _, _ in SETTINGS}
             with no_warnings():
                 again = MAE.load(beside, **({"heads": model.config.heads} | known if authors else {}))

@@ -19,7 +19,7 @@ from vitreous.data.dataset import ClassTargets, DataSummary, ImageDataset, Split
 from vitreous.data.held_out import split
 from vitreous.data.image_samples import Batch
 from vitreous.data.sources import open_data, summarize
-from vitreous.data.sources.folders import FileImages, index_folder, subfolders
+from vitreous.data.sources.folders import FileImages, index_images, subfolders
 from vitreous.data.workers import loading_workers
 from vitreous.errors import InputError, LazyModule
 from vitreous.evaluation.outputs import Batching, compute_outputs
@@ -87,7 +87,7 @@ def open_unlabeled(source: str, data: DataConfig) -> Splits:
     folder = local_path(source)
     if not folder.is_dir() or len(subfolders(folder)) > 1 or (folder / "train").is_dir():
         return open_data(source, data, "unlabeled")
-    paths = index_folder(folder, (".",)).paths
+    paths = index_images(folder, (".",)).paths
     if not len(paths):
         if any(folder.glob("*.tar")):
             return open_data(source, data, "unlabeled")
