@@ -25,7 +25,7 @@ import torch
 from real_images import make_folders
 from record import write_results
 
-from vitreous.addons.studies.laboratory import HELD_OUT, Laboratory, OwnImages, PartImages, normalized
+from vitreous.addons.studies.laboratory import HELD_OUT, Laboratory, OwnImages, PartImages, normalized_images
 from vitreous.addons.studies.study import BASE
 from vitreous.errors import cache_folder
 from vitreous.evaluation.calibration import fit_temperature, helps
@@ -64,7 +64,7 @@ def one_seed(own: Parts, seed: int, steps: int) -> dict[str, float]:
     found: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}
     for name in ("train", "validation", "test"):
         part = own.part(name, seed)
-        images = normalized(part.whole, model.config.image_size, laboratory.device, part.looks)
+        images = normalized_images(part.whole, model.config.image_size, laboratory.device, part.looks)
         with torch.inference_mode():
             found[name] = model(images).float(), torch.from_numpy(part.factors["labels"])
     held_out, learned = found["validation"], found["train"]

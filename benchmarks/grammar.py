@@ -21,7 +21,7 @@ import numpy as np
 from record import write_results
 
 import vitreous as vt
-from vitreous.addons.text.batches import padded
+from vitreous.addons.text.batches import padded_ids
 from vitreous.addons.text.figures import text_attention, token_labels
 from vitreous.addons.text.text_pairs import grammar_words
 from vitreous.addons.text.tokenizer import END, START
@@ -52,7 +52,7 @@ def hits(translator: vt.Translator, source: str, written: list[int], pronoun: in
     """For each of the KINDS, whether the largest weight of each head (layers, heads) is on the noun; and the
     share that even attention of the encoder would have there."""
     read = translator.encode(source)
-    maps = text_attention(translator.model, padded([read]), padded([written]))
+    maps = text_attention(translator.model, padded_ids([read]), padded_ids([written]))
     starts, places = (word_starts(token_labels(translator.tokenizer, ids)) for ids in (read, written))
     noun = range(starts[NOUN], starts[NOUN + 1])
     its = starts[source.split().index("its")]

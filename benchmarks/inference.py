@@ -30,7 +30,7 @@ from record import write_results
 
 import vitreous as vt
 from vitreous.addons.optimize.engines import BackendConfig, prepared_module
-from vitreous.addons.optimize.measuring import opened
+from vitreous.addons.optimize.measuring import open_candidate
 from vitreous.addons.optimize.openvino import openvino_compute
 from vitreous.deployment.programs import open_exported
 from vitreous.training.memory import keep_freed_memory
@@ -87,7 +87,7 @@ def own_call(name: str, way: BackendConfig, file: Path) -> Call:
     model = vt.create(name, seed=0).eval()
     if way.engine == "eager":
         return model if way.precision == "fp32" else prepared_module(model, way)
-    opened(model, way, file, [torch.randn(1, 3, 224, 224).numpy() for _ in range(SAMPLES)])
+    open_candidate(model, way, file, [torch.randn(1, 3, 224, 224).numpy() for _ in range(SAMPLES)])
     return partial(labels, open_exported(file).compute)
 
 

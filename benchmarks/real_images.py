@@ -77,7 +77,7 @@ from vitreous.data.config import AugmentationConfig, DataConfig
 from vitreous.data.image_samples import evaluation_loader, image_loader
 from vitreous.data.likeness import Likeness
 from vitreous.data.sources import open_data
-from vitreous.evaluation.classical import described, shown, squashed
+from vitreous.evaluation.classical import classical_images, described, squashed
 from vitreous.evaluation.features import extract
 from vitreous.evaluation.scores import wilson_interval
 from vitreous.models.preprocessing import Preprocessing
@@ -514,7 +514,7 @@ def machine_on_gradients(data: Path) -> dict[str, Any]:
     splits = open_data(str(data), DataConfig(validation_fraction=0.0))
     assert splits.test is not None
     prepared = squashed(splits.summary.channels)
-    pixels, rows = shown(splits.train, prepared)
+    pixels, rows = classical_images(splits.train, prepared)
     kind = "gradients"
     seen = described(pixels, kind, mirrored=True)
     assert seen.mirrored is not None
@@ -532,7 +532,7 @@ def machine_on_gradients(data: Path) -> dict[str, Any]:
             hits += int((machine.predict(values[others]) == targets[others]).sum())
         scores[cost] = hits / count
     best = max(scores, key=lambda cost: scores[cost])
-    pixels, rows = shown(splits.test, prepared)
+    pixels, rows = classical_images(splits.test, prepared)
     answers = SVC(C=best).fit(values, targets).predict(described(pixels, kind).values.numpy())
     return {**accuracy_of(answers == splits.test.targets.strata(rows)), "C": best}
 

@@ -168,7 +168,7 @@ def parse_place(text: str | Path) -> Location:
     return Local(local_path(text))
 
 
-def whole_number(text: str | bytes, low: int = 0, high: int = 2**63 - 1, base: int = 10) -> int:
+def parse_digits(text: str | bytes, low: int = 0, high: int = 2**63 - 1, base: int = 10) -> int:
     """Return the number that plain digits write. Raises ValueError: there are others (a sign, a space, an
     underscore, digits of other scripts), or it is not in low ... high."""
     written = text.decode("ascii") if isinstance(text, bytes) else text
@@ -194,7 +194,7 @@ def number_of_launcher(variable: str, otherwise: int | None = None, low: int = 0
     if not text and otherwise is not None:
         return otherwise
     try:
-        return whole_number(text, low, 2**20)
+        return parse_digits(text, low, 2**20)
     except ValueError:
         raise InputError(
             f"the environment variable {variable} is {text[:20]!r}, not a number of at least {low}: unset "

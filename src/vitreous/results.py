@@ -36,14 +36,14 @@ class Table(list[ResultRow]):
         shown = list(columns)[:COLUMNS]
         cells: list[list[str]] = []
         for row in self:
-            cells.append([shortened(row.get(name, "")) for name in shown])
+            cells.append([short_line(row.get(name, "")) for name in shown])
         more = f"\n... and {len(columns) - COLUMNS} more columns" if len(columns) > COLUMNS else ""
         return text_table(shown, cells) + more
 
 
-def shortened(value: object) -> str:
+def short_line(value: object) -> str:
     """Return a value as one short line."""
-    text = " ".join(written(value).split())
+    text = " ".join(formatted_value(value).split())
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
 
 
@@ -78,7 +78,7 @@ class Result:
     def __repr__(self) -> str:
         """Return a few lines: the numbers and the first rows."""
         numbers, rows = scalars(self.to_json()), list(self.table())
-        words = ", ".join(f"{name}={shortened(value)}" for name, value in numbers.items())
+        words = ", ".join(f"{name}={short_line(value)}" for name, value in numbers.items())
         if rows == [numbers] or not rows:
             return f"{type(self).__name__}({words})"
         lines = str(Table(rows[:FIRST_ROWS]))
@@ -111,7 +111,7 @@ class Result:
         title = f"<b>{escape(type(self).__name__)}</b>"
         if rows == [numbers]:
             return title + table_html([{"": name, " ": value} for name, value in numbers.items()])
-        words = ", ".join(f"{name} {written(value)}" for name, value in numbers.items())
+        words = ", ".join(f"{name} {formatted_value(value)}" for name, value in numbers.items())
         more = f"<p>... {len(rows) - SHOWN_ROWS} more rows</p>" if len(rows) > SHOWN_ROWS else ""
         return f"{title}<p>{escape(words)}</p>{table_html(rows[:SHOWN_ROWS])}{more}"
 
@@ -138,12 +138,12 @@ def table_html(rows: Sequence[ResultRow]) -> str:
     head = "".join(f"<th>{escape(str(name))}</th>" for name in rows[0])
     body = ""
     for row in rows:
-        cells = "".join(f"<td>{escape(written(value))}</td>" for value in row.values())
+        cells = "".join(f"<td>{escape(formatted_value(value))}</td>" for value in row.values())
         body += f"<tr>{cells}</tr>"
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def written(value: object) -> str:
+def formatted_value(value: object) -> str:
     """Return a value as people read it: four significant digits of a fraction."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 

@@ -149,10 +149,10 @@ def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[str]], 
         whole(path, new=new) as beside,
         beside.open("w", newline="", encoding="utf-8", errors="surrogateescape") as text,
     ):
-        write_rows(text, chain([header], rows))
+        write_csv_rows(text, chain([header], rows))
 
 
-def write_rows(file: TextIO, rows: Iterable[Sequence[object]]) -> None:
+def write_csv_rows(file: TextIO, rows: Iterable[Sequence[object]]) -> None:
     """Write the rows of a CSV as they are, since they are read again; a notice says where a spreadsheet would
     compute a text as a formula."""
     table, found = csv.writer(file), list[str]()

@@ -15,7 +15,7 @@ import torch
 import vitreous as vt
 from vitreous.checkpoints.formats.bit import BIG_VISION, TENSORFLOW, bit_rows, write_bit
 from vitreous.checkpoints.tensors import write_npz
-from vitreous.checkpoints.weights import stored, write_rows
+from vitreous.checkpoints.weights import stored_weights, write_weight_rows
 from vitreous.errors import InputError
 
 CASE = Path(__file__).parent / "data" / "bit"
@@ -37,7 +37,7 @@ def test_logits_are_timms(images: torch.Tensor) -> None:
 @pytest.mark.parametrize("names", [TENSORFLOW, BIG_VISION], ids=["tensorflow", "big_vision"])
 def test_both_codes_names_are_read(names: object, images: torch.Tensor, tmp_path: Path) -> None:
     model = vt.load(CASE / "weights.npz")
-    write_npz(write_rows(bit_rows(names), stored(model)), tmp_path / "again.npz")
+    write_npz(write_weight_rows(bit_rows(names), stored_weights(model)), tmp_path / "again.npz")
     with torch.no_grad():
         torch.testing.assert_close(vt.load(tmp_path / "again.npz")(images), model(images), atol=1e-5, rtol=0)
 

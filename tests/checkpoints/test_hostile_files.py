@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 import vitreous as vt
-from vitreous.checkpoints.files import read_file
+from vitreous.checkpoints.files import read_checkpoint
 from vitreous.checkpoints.pickles import OPCODES
 from vitreous.checkpoints.tensors import read_npz, read_safetensors
 
@@ -221,7 +221,7 @@ def test_shards_that_are_whole(tmp_path: Path, tiny: Any) -> None:
     """The same index without tricks is read."""
     model = tiny()
     vt.save(model, tmp_path / "m", format="huggingface")
-    tensors = {name: entry.read().clone() for name, entry in read_file(tmp_path / "m").tensors.items()}
+    tensors = {name: entry.read().clone() for name, entry in read_checkpoint(tmp_path / "m").tensors.items()}
     (tmp_path / "m" / "model.safetensors").unlink()
     names = sorted(tensors)
     places = {}
@@ -281,7 +281,7 @@ def test_damaged_files(format: str, data: Any, tmp_path_factory: pytest.TempPath
     path.write_bytes(damaged)
     before = peak_memory()
     with contextlib.suppress(vt.InputError):
-        tensors = read_file(path).tensors
+        tensors = read_checkpoint(path).tensors
         for entry in tensors.values():
             assert entry.read().untyped_storage().nbytes() <= 1100 * len(whole)
     assert peak_memory() - before < 64

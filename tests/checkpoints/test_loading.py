@@ -19,7 +19,7 @@ import torch
 
 import vitreous as vt
 from vitreous.checkpoints import loading
-from vitreous.checkpoints.files import read_file
+from vitreous.checkpoints.files import read_checkpoint
 from vitreous.checkpoints.format import checkpoint_formats
 from vitreous.checkpoints.recognition import recognize
 from vitreous.checkpoints.resizing import resize
@@ -43,7 +43,7 @@ def weights_of(case: str) -> Path:
 )
 def test_each_format_is_told_from_its_content(case: str) -> None:
     """By exactly one reader, DINOv2 apart: its keys are timm's and one more."""
-    source = read_file(weights_of(case))
+    source = read_checkpoint(weights_of(case))
     start = case.split("_")[0]
     right = FORMAT_OF.get(start, start)
     found = recognize(source)

@@ -21,7 +21,7 @@ from rich.cells import cell_len
 import vitreous
 from vitreous.cli import ADDED, COMMANDS, CORE, app, run
 from vitreous.extensions import ADDONS, addons, tasks
-from vitreous.languages import speaking, unreadable
+from vitreous.languages import speaking, unreadable_reason
 from vitreous.languages.terminal import meaning_of, terminal_catalog
 from vitreous.training.recipes import executed
 
@@ -205,11 +205,14 @@ def test_what_is_printed_goes_through_the_catalog() -> None:
 
 def test_why_an_image_cannot_be_read_is_korean() -> None:
     with speaking("ko"):
-        assert unreadable("not an image of a known format") == "이미지 형식을 알 수 없음"
-        assert unreadable("20000x9000 pixels, more than 100000000") == "20000x9000픽셀: 100000000픽셀보다 큼"
-        assert unreadable("what a library said of 3") == "what a library said of 3"
+        assert unreadable_reason("not an image of a known format") == "이미지 형식을 알 수 없음"
+        assert (
+            unreadable_reason("20000x9000 pixels, more than 100000000")
+            == "20000x9000픽셀: 100000000픽셀보다 큼"
+        )
+        assert unreadable_reason("what a library said of 3") == "what a library said of 3"
     with speaking("en"):
-        assert unreadable("the file is empty") == "the file is empty"
+        assert unreadable_reason("the file is empty") == "the file is empty"
 
 
 # Lines that hold names and numbers alone: rows of classes and of the confusion matrix, the table's rule.

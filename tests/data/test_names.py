@@ -16,7 +16,7 @@ from vitreous.data.config import DataConfig
 from vitreous.data.image_list import image_list
 from vitreous.data.sources import open_data
 from vitreous.evaluation.outputs import class_columns, class_labels
-from vitreous.models.stored import read_file
+from vitreous.models.stored import bytes_of_file
 from vitreous.outside import looks, same_name
 from vitreous.training.initial_model import absolute_source
 
@@ -104,7 +104,7 @@ def test_a_manifest_finds_its_files(tmp_path, written, stored, slash):
 def test_a_typed_path_is_found(tmp_path, typed, stored):
     root = folder(tmp_path / in_form(stored, "사진 모음"), stored)
     path = Path(in_form(typed, str(root)))
-    assert read_file(in_form(typed, str(root / "고양이" / "그림0.png")))
+    assert bytes_of_file(in_form(typed, str(root / "고양이" / "그림0.png")))
     found = image_list([path / in_form(typed, "고양이"), path / in_form(typed, "강아지/그림1.png")])
     assert (len(found), found.missing) == (7, {})
     assert len(open_data(str(path), DataConfig(test_fraction=0)).train) == 12

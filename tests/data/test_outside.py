@@ -27,8 +27,8 @@ from vitreous.data.sources.remote import expanded
 from vitreous.data.sources.shard_index import members, read_label
 from vitreous.errors import InputError, check_free
 from vitreous.models.preprocessing import Preprocessing
-from vitreous.models.stored import BadImage, read_file, stored
-from vitreous.outside import finite_number, read_regular, whole_number
+from vitreous.models.stored import BadImage, bytes_of_file, stored
+from vitreous.outside import finite_number, parse_digits, read_regular
 
 QUICK = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -56,7 +56,7 @@ def test_what_is_no_file_is_never_read(photos, kind, monkeypatch):
     splits = open_data(str(photos), DataConfig(test_fraction=0))
     assert len(splits.train) == 20
     assert [(each.kind, each.found) for each in splits.train.findings] == [("special", 1)]
-    for read in (read_file, file_digest, lambda path: ImageList([str(path)]).encoded(0)):
+    for read in (bytes_of_file, file_digest, lambda path: ImageList([str(path)]).encoded(0)):
         with pytest.raises(BadImage, match="not a regular file"):
             read(path)
     with pytest.raises(InputError, match="cannot read"):
@@ -83,10 +83,10 @@ def test_reading_is_bounded(tmp_path):
 def test_a_whole_number_is_digits_alone(text):
     plain = 0 < len(text) <= 20 and set(text) <= set("0123456789") and int(text) < 2**63
     if plain:
-        assert whole_number(text) == int(text)
+        assert parse_digits(text) == int(text)
     else:
         with pytest.raises(ValueError, match="not"):
-            whole_number(text)
+            parse_digits(text)
 
 
 @given(st.text(max_size=12) | st.floats().map(str))

@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from vitreous.evaluation.classification import evaluate_classification
-from vitreous.evaluation.outputs import AveragedViews, views
+from vitreous.evaluation.outputs import AveragedViews, tta_views
 from vitreous.tasks.answerer import may_mirror, open_answerer
 
 
 def test_the_views_of_an_image():
     images = torch.rand(2, 1, 16, 24)
-    plain, mirrored = views(images, mirrored=False), views(images, mirrored=True)
+    plain, mirrored = tta_views(images, mirrored=False), tta_views(images, mirrored=True)
     assert [each.shape for each in mirrored] == 10 * [images.shape]
     assert len(plain) == 5
     torch.testing.assert_close(plain[0], images)
@@ -36,7 +36,7 @@ def test_answers_are_averaged(images, make_model, task):
         "regression": lambda numbers: numbers,
     }[task]
     with torch.no_grad():
-        expected = torch.stack([meaning(model(each)) for each in views(batch, mirrored=True)]).mean(dim=0)
+        expected = torch.stack([meaning(model(each)) for each in tta_views(batch, mirrored=True)]).mean(dim=0)
         np.testing.assert_allclose(meaning(averaged(batch)), expected, atol=1e-6)
 
 

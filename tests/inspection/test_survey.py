@@ -19,7 +19,7 @@ from vitreous.inspection.explorer import (
     coarse_grid,
     coarsen,
     fitting_factor,
-    pack,
+    pack_rows,
     store_for_page,
     store_maps,
     tokens_at,
@@ -141,10 +141,10 @@ def unpack(packed: str, *shape: int) -> np.ndarray:
 
 def test_packed_rows_come_back_to_within_half_a_step() -> None:
     rows = torch.rand(2, 3, 7, generator=torch.Generator().manual_seed(0)).softmax(-1)
-    back = unpack(pack(rows), 2, 3, 7)
+    back = unpack(pack_rows(rows), 2, 3, 7)
     steps = rows.amax(-1, keepdim=True).numpy() / 255
     assert (np.abs(back - rows.numpy()) <= steps / 2 + 1e-7).all()
-    assert unpack(pack(torch.zeros(1, 4)), 1, 4).tolist() == [[0, 0, 0, 0]]
+    assert unpack(pack_rows(torch.zeros(1, 4)), 1, 4).tolist() == [[0, 0, 0, 0]]
 
 
 def test_coarse_maps_by_hand() -> None:

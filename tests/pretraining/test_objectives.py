@@ -13,7 +13,7 @@ from vitreous.tasks.pretraining.mae import MAE
 from vitreous.tasks.pretraining.mae_decoder import decoder_for
 from vitreous.tasks.pretraining.masked_patch import Corruption, MaskedPatchPrediction
 from vitreous.tasks.pretraining.masking import Masking, visible_norm, visible_tokens
-from vitreous.tasks.pretraining.rules import sampled
+from vitreous.tasks.pretraining.rules import sampled_images
 from vitreous.tasks.pretraining.task import build_objective
 
 CONVOLUTIONS = {"kind": "convolution", "widths": (8, 8, 8), "strides": (2, 2, 2), "norm": "instance"}
@@ -153,7 +153,7 @@ def test_a_run_starts_at_the_best_constant(name: str) -> None:
     task = task_named(name)
     planned = task.plan("world:shapes:200@32,test=64", {"training": {"batch_size": 64}})
     objective = task.build(planned.config, planned.data, steps=1)
-    images = sampled(planned.data.train, planned.config)
+    images = sampled_images(planned.data.train, planned.config)
     loss, _ = objective(images, torch.Generator().manual_seed(0))
     trivial = objective.trivial_loss(images, torch.Generator().manual_seed(0)).item()
     assert trivial <= loss.item() < 1.05 * trivial

@@ -24,7 +24,7 @@ from vitreous.errors import InputError
 from vitreous.inspection.runs.report import label_of
 from vitreous.tasks import OBJECTIVES, task_named, training_run
 from vitreous.tasks.fit import fit
-from vitreous.tasks.pretraining.rules import sampled
+from vitreous.tasks.pretraining.rules import sampled_images
 from vitreous.tasks.pretraining.task import open_unlabeled
 from vitreous.tasks.training_run import open_run, plan_of_run
 from vitreous.training.callbacks import Callback
@@ -265,7 +265,7 @@ def test_a_damaged_image_stops_no_pre_training_before_it_begins(heap, objective)
         file.write_bytes(file.read_bytes()[:60])
     task = task_named(objective)
     planned = task.plan(str(heap), {})
-    assert len(sampled(planned.data.train, planned.config)) < len(planned.data.train)
+    assert len(sampled_images(planned.data.train, planned.config)) < len(planned.data.train)
     task.build(planned.config, planned.data, steps=1)
     for file in heap.rglob("*.png"):
         file.write_bytes(file.read_bytes()[:60])

@@ -22,7 +22,7 @@ from vitreous.tasks.recipe_choice import choose, choose_fine_tuning, choose_reci
 from vitreous.tasks.training_run import plan_of_run
 from vitreous.training.initial_model import starting_model
 from vitreous.training.learner import Learner, in_steps, scaled_lr
-from vitreous.training.recipes import NAMES, executed, measured, recipe, sourced
+from vitreous.training.recipes import NAMES, executed, recipe, source_differences, sourced
 from vitreous.training.run import RunDirectory
 from vitreous.training.settings import configure, leaves, settings_differences
 from vitreous.training.step import LossOf, TrainStep
@@ -323,7 +323,9 @@ def test_a_difference_that_is_not_one_of_settings_is_said_and_explained(
 ) -> None:
     """Of what recipes do, not only of what they set: nothing stands under "none differs" alone."""
     for name in sorted({row["recipe"] for row in executed()["rows"]}):
-        apart = [row for row in measured(name) if row["difference"] > row["limit"] and not row["peer"]]
+        apart = [
+            row for row in source_differences(name) if row["difference"] > row["limit"] and not row["peer"]
+        ]
         assert command(["recipe", name, "--diff", "source"]) == 0
         shown = capsys.readouterr().out
         for row in apart:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from vitreous.api.arguments import progress_bar
 from vitreous.api.predictor import NO_ANSWER, Predictor
 from vitreous.data.image_parts import ImagePart, image_parts
-from vitreous.deployment.answers import WRONG, ParquetTables, table_of
+from vitreous.deployment.answers import WRONG, ParquetTables, arrow_table
 from vitreous.errors import InputError, LazyModule, Param, require_packages, writing_to
 from vitreous.outside import number_of_launcher
 from vitreous.whole_files import whole
@@ -103,7 +103,7 @@ class PartWriter:
                 for name, found in wrong.items():
                     pairs = zip(columns["path"], columns[name], strict=True)
                     found |= {image: reason for image, reason in pairs if reason is not None}
-                table = table_of(columns)
+                table = arrow_table(columns)
                 if not begun and len(columns) == len(NO_ANSWER):
                     leading.append(table)
                     continue
@@ -111,7 +111,7 @@ class PartWriter:
                     tables.add(each)
                 begun = True
             if not begun:  # not one image can be read: the columns are those of any other
-                for each in (table_of(self.predictor.blank()), *leading):
+                for each in (arrow_table(self.predictor.blank()), *leading):
                     tables.add(each)
             about = {
                 "data": part.key,

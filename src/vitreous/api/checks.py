@@ -47,12 +47,12 @@ def doctor(subject: Any, *, settings: Settings | None = None) -> Diagnosis:
     is_run = isinstance(path, str | Path) and (Path(path) / "config.toml").exists()
     if is_run and settings:
         raise InputError(f"{path} is a run, which has its own settings: leave out {Param('settings')}")
-    findings = examine_run(Path(path)) if is_run else data_findings(opened("doctor", path, settings))
+    findings = examine_run(Path(path)) if is_run else data_findings(open_splits("doctor", path, settings))
     subject = str(path) if isinstance(path, str | Path) else type(path).__name__
     return Diagnosis(tuple(findings), utf8_name(subject))
 
 
-def opened(command: str, data: object, settings: Settings | None, seed: int = 0) -> Splits:
+def open_splits(command: str, data: object, settings: Settings | None, seed: int = 0) -> Splits:
     """Open data as `train` does. Raises InputError: a setting that is not about the data."""
     tree = settings_tree({"data.split.seed": seed, **(settings or {})} if seed else settings)
     check_data_settings(command, tree)
@@ -106,7 +106,7 @@ def check_classes(
         if page.suffix.lower() not in (".html", ".htm"):
             raise InputError(f"{Param('report')} {page} names an HTML page: end it in .html")
         check_replaceable(page.with_suffix(".csv"), data, Action._fields, page)
-    evidence = collect(splits := opened("data check", data, settings), workers=workers)
+    evidence = collect(splits := open_splits("data check", data, settings), workers=workers)
     chosen = choose(splits.name, splits.summary, name=None).config  # as `train` does
     found = replace(report_of(evidence), pipeline=pipeline(chosen.prepared))
     if page is None:
@@ -182,5 +182,5 @@ def pack_data(data: object, out: str | Path, **options: Unpack[PackOptions]) -> 
     if isinstance(data, str | Path) and local_path(data).resolve() in Path(out).resolve().parents:
         raise InputError(f"{out} is inside {data}, and would become part of the data: name another folder")
     packing = Packing(size=size, quality=quality or 90, raw=raw, per_shard=per_shard, workers=workers)
-    splits = opened("data pack", data, options["settings"], seed)
+    splits = open_splits("data pack", data, options["settings"], seed)
     return pack(splits, Path(out), packing, strict=options["strict"])

@@ -32,7 +32,7 @@ from vitreous.languages import speaking
 from vitreous.languages.terminal import said
 from vitreous.results import Result
 from vitreous.tasks import task_named
-from vitreous.tasks.finish import examined, finish
+from vitreous.tasks.finish import finish, report_known_findings
 from vitreous.tasks.fit import fit
 from vitreous.tasks.result import RunResult
 from vitreous.tasks.task import AnyPlan
@@ -237,7 +237,7 @@ def train_in_processes(
                 print(printable(note), file=sys.stderr)
 
         if plan.findings is None and world.first:
-            plan = replace(plan, findings=examined(plan.task, plan.data, tell))
+            plan = replace(plan, findings=report_known_findings(plan.task, plan.data, tell))
         for reason in plan.reasons:
             tell(reason)
         shown = [Display(plan.task.info.training)] if progress and world.first else []

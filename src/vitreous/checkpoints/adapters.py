@@ -15,7 +15,7 @@ from vitreous.checkpoints.download import cached
 from vitreous.checkpoints.files import (
     ADAPTER_WEIGHTS,
     model_folder,
-    read_file,
+    read_checkpoint,
     read_json,
     read_weights,
 )
@@ -62,11 +62,11 @@ def open_adapter(path: Path) -> File:
     described = read_json(folder / ADAPTER)
     check_description(folder, described)
     base = base_of(folder, described)
-    opened = read_file(model_folder(base))
+    opened = read_checkpoint(model_folder(base))
     source = opened.source()
     file = next(folder / name for name in ADAPTER_WEIGHTS if (folder / name).is_file())
     changes, instead = changes_of(folder, described, next(iter(read_weights(file).parts.values())))
-    merged = merge(source, changes, instead)
+    merged = merge_adapter(source, changes, instead)
     kind = Statements(described, folder).part("auto_mapping").get("base_model_class")
     documents = dict(opened.documents)
     if isinstance(kind, str) and CONFIG in documents:
@@ -158,7 +158,9 @@ def pattern_of(patterns: object, layer: str, usual: object) -> object:
     return usual
 
 
-def merge(source: Source, changes: Mapping[str, LowRankChange], instead: Mapping[str, Entry]) -> Tensors:
+def merge_adapter(
+    source: Source, changes: Mapping[str, LowRankChange], instead: Mapping[str, Entry]
+) -> Tensors:
     """Return the weights of the model with the adapter's. Raises InputError: it has no place for some."""
     entries = dict(source.tensors)
     wanted = {layer: place_of(f"{layer}.weight", entries) for layer in changes}

@@ -10,7 +10,7 @@ import torch
 from einops import rearrange
 from torch import Tensor
 
-from vitreous.checkpoints.weights import attributes_of, load_weights, meta_model, stored
+from vitreous.checkpoints.weights import attributes_of, load_weights, meta_model, stored_weights
 from vitreous.errors import InputError, Param
 from vitreous.models.bit import BiTConfig
 from vitreous.models.config import ViTConfig
@@ -55,7 +55,7 @@ def canonical(model: ViT, *, keep: Collection[str]) -> tuple[ViTConfig, dict[str
     Args:
         keep: parts that the format knows and that stay as they are: "layer_scale", "qkv_bias", "position".
     """
-    config, weights = model.config, stored(model)
+    config, weights = model.config, stored_weights(model)
     fields: dict[str, object] = {}
     if "position" not in keep and config.position.at_stem:
         weights = {name: w for name, w in weights.items() if not name.startswith("position.")}
@@ -129,7 +129,7 @@ def ratio_for(hidden: int, width: int) -> float:
     return ratio if int(width * ratio) == hidden else (hidden + 0.5) / width
 
 
-def value_of(config: Config, field: str) -> object:
+def field_value(config: Config, field: str) -> object:
     """Return a field by its dotted name; None where the stem has no such field."""
     value: object = config
     for part in field.split("."):
@@ -147,7 +147,7 @@ OTHERWISE = (
 def check_limits(config: ViTConfig | BiTConfig, limits: FormatLimits, format: str) -> None:
     """Raise InputError for the first part which the format cannot hold."""
     for field, allowed in limits.items():
-        value = value_of(config, field)
+        value = field_value(config, field)
         if allowed is None or value in allowed or (value is None and "." in field):
             continue
         part = "head" if field == "num_classes" else field
@@ -206,12 +206,12 @@ def without_parts(model: Model, drop: Sequence[str], limits: FormatLimits) -> Mo
         if field in ("head", "representation_size"):
             tree["num_classes"] = None
             tree |= {"representation_size": None} if field == "representation_size" else {}
-        elif (allowed := limits.get(field)) and value_of(model.config, field) not in allowed:
+        elif (allowed := limits.get(field)) and field_value(model.config, field) not in allowed:
             set_leaf(tree, field, next(iter(allowed)))
     tree = {name: value for name, value in tree.items() if name in type(model.config).model_fields}
     config = model.config.checked(tree, {})
     headless = {"labels": None, "task": None} if config.num_classes is None else {}
     rest: Model = meta_model(config, **attributes_of(model) | headless)
-    wanted = stored(rest)
-    load_weights(rest, {name: w for name, w in stored(model).items() if name in wanted}, where="drop")
+    wanted = stored_weights(rest)
+    load_weights(rest, {name: w for name, w in stored_weights(model).items() if name in wanted}, where="drop")
     return rest

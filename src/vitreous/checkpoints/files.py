@@ -49,7 +49,7 @@ def model_folder(path: Path) -> Path:
     return path / "model" if run else path
 
 
-def read_file(path: Path) -> File:
+def read_checkpoint(path: Path) -> File:
     """Return the checkpoint at `path`, a file or a folder. Raises InputError: nothing is there, or no file of
     weights, or it is damaged."""
     if not path.exists():

@@ -30,7 +30,7 @@ from vitreous.checkpoints.weights import (
     same,
     stacked,
     without_bias,
-    write_rows,
+    write_weight_rows,
 )
 from vitreous.errors import InputError, Param, nearest
 from vitreous.extensions import FORMATS, contributed, imported
@@ -188,7 +188,7 @@ def configured(kind: type[AConfig], source: Source, fields: Mapping[str, object]
     if size and patch and (size[0] % patch[0] or size[1] % patch[1]):
         fields = {"edge": "drop", **fields}
     for name in ("heads", "mlp", "pooling"):
-        given, stated = kind_of(source.answers.get(name)), kind_of(fields.get(name))
+        given, stated = part_kind(source.answers.get(name)), part_kind(fields.get(name))
         if source.facts.whole and None not in (given, stated) and given != stated:
             message = "%s=%s is used as specified, instead of %s=%s from %s"
             log.warning(message, name, given, name, stated, source.where)
@@ -199,7 +199,7 @@ def configured(kind: type[AConfig], source: Source, fields: Mapping[str, object]
     return config
 
 
-def kind_of(part: object) -> object:
+def part_kind(part: object) -> object:
     """Return the kind of a part that is given with its settings, or by its kind alone."""
     return part.get("kind") if isinstance(part, Mapping) else getattr(part, "kind", part)
 
@@ -589,7 +589,7 @@ class Family(NamedTuple):
     def write(self, model: Model, format: str, *, headless: bool = True) -> dict[str, Tensor]:
         """Return a model's weights under these names. Raises InputError: the family cannot hold it."""
         config, weights = held(model, format, self.limits, keep=self.keep, headless=headless)
-        return write_rows(self.table(config), weights)
+        return write_weight_rows(self.table(config), weights)
 
 
 def reading_as(

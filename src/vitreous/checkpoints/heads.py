@@ -49,7 +49,7 @@ HEADS_OF_VIEWS = re.compile(r"(^|\.)(teacher|student|base_encoder|target_encoder
 NORMED = ("running_mean", "running_var", "num_batches_tracked", "weight", "bias")
 
 
-def with_head(converted: Spec) -> Spec:
+def with_linear_head(converted: Spec) -> Spec:
     """Return the specification of an encoder with the one linear layer beside it that fits as its head: under
     any name, after a dropout, or after a norm. What is known not to be a head is left out.
 

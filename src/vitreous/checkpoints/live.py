@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vitreous.checkpoints.files import read_file
+from vitreous.checkpoints.files import read_checkpoint
 from vitreous.checkpoints.format import ACTIVATION_NAMES, checkpoint_formats
 from vitreous.checkpoints.formats import timm_naflex
 from vitreous.checkpoints.formats.timm import CROP_MODES
@@ -44,7 +44,7 @@ def open_module(module: nn.Module) -> File:
     if save is not None and hasattr(module, "config"):
         with tempfile.TemporaryDirectory() as folder:  # its files have other names than its memory
             save(folder)
-            saved = read_file(Path(folder))
+            saved = read_checkpoint(Path(folder))
             tensors = {name: entry.read().clone() for name, entry in saved.tensors.items()}
         return tensors_in_memory(name, tensors, saved.documents)
     state = module.state_dict()

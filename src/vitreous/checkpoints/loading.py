@@ -20,7 +20,7 @@ from vitreous.checkpoints.files import (
     is_adapter,
     model_folder,
     newest_checkpoint,
-    read_file,
+    read_checkpoint,
 )
 from vitreous.checkpoints.format import Changes, Spec, as_pair
 from vitreous.checkpoints.native import open_state
@@ -28,7 +28,14 @@ from vitreous.checkpoints.pretrained_encoders import INSTALLED_ENCODERS
 from vitreous.checkpoints.recognition import recognize
 from vitreous.checkpoints.source import CARD, CONFIG, OPEN_CLIP_CONFIG, TRAINING, Documents, File
 from vitreous.checkpoints.torch_files import documents_of, parts_in_memory
-from vitreous.checkpoints.weights import MOST_NAMES, listing, load_weights, of_model, read_rows, stored
+from vitreous.checkpoints.weights import (
+    MOST_NAMES,
+    listing,
+    load_weights,
+    of_model,
+    read_rows,
+    stored_weights,
+)
 from vitreous.errors import InputError, is_installed
 from vitreous.extensions import imported
 from vitreous.models.model import Model
@@ -175,14 +182,16 @@ def open_file(place: Location) -> File:
     path = model_folder(path)
     if isinstance(place, Bundled) and (known := INSTALLED_ENCODERS.get(place.name)):
         described = {"license": known.license, "architecture": known.architecture}
-        return replace(read_file(path), documents={CONFIG: described})  # the file says nothing of whose it is
+        return replace(
+            read_checkpoint(path), documents={CONFIG: described}
+        )  # the file says nothing of whose it is
     newest = newest_checkpoint(path)
     if is_adapter(newest):
         from vitreous.checkpoints.adapters import open_adapter
 
         opened = open_adapter(newest)
     else:
-        opened = read_file(newest)
+        opened = read_checkpoint(newest)
     folder = newest if newest.is_dir() else newest.parent
     documents = dict(opened.documents)
     for above in () if CONFIG in documents or opened.place else newest.parents:  # what describes the weights
@@ -278,7 +287,7 @@ def model_from_spec(spec: Spec, device: DeviceLike = None, dtype: Dtype = None) 
         task=spec.task,
     )
     model.temperature = spec.temperature
-    rows = of_model(spec.rows, stored(model))
+    rows = of_model(spec.rows, stored_weights(model))
     widest = torch.float64 if dtype == torch.float64 else torch.float32  # in which rows are put together
     weights = read_rows(rows, spec.source.tensors, where=where, ignored=spec.ignored, dtype=widest)
     load_weights(model, weights, where=where, device=device, dtype=dtype)

@@ -15,12 +15,12 @@ from typing import Any
 from pydantic import ValidationError
 from torch import nn
 
-from vitreous.checkpoints.files import model_folder, read_file, read_json
+from vitreous.checkpoints.files import model_folder, read_checkpoint, read_json
 from vitreous.checkpoints.format import AFTERWARDS, Format, Spec, check_no_overrides
 from vitreous.checkpoints.runs import run_folder
 from vitreous.checkpoints.source import CONFIG, File, Source
 from vitreous.checkpoints.tensors import write_safetensors
-from vitreous.checkpoints.weights import same, stored
+from vitreous.checkpoints.weights import same, stored_weights
 from vitreous.errors import InputError
 from vitreous.extensions import imported, kinds
 from vitreous.models.bit import BiTConfig
@@ -40,7 +40,7 @@ def open_state(path: Path) -> File:
     described = run_folder(path) / "model" / "config.json"
     if not described.is_file():
         raise InputError(f"{path} is a checkpoint of a run, which has no {described} yet to describe it")
-    file = read_file(path)
+    file = read_checkpoint(path)
     averaged = any(name.startswith("average/") for name in file.tensors)
     prefix = "average/" if averaged else "model/"
     named = file.source().renamed(lambda name: name.removeprefix(prefix) if name.startswith(prefix) else None)
@@ -102,14 +102,14 @@ def save_native(model: nn.Module, folder: str | Path, *, beside: Mapping[str, st
     folder, beside = Path(folder), beside or {}
     folder.mkdir(parents=True, exist_ok=True)
     described = description(model)
-    described |= {Path(name).stem: fingerprint(text) for name, text in beside.items()}
+    described |= {Path(name).stem: text_hash(text) for name, text in beside.items()}
     with ExitStack() as files:
         config = files.enter_context(whole(folder / "config.json"))
         for name, text in beside.items():
             files.enter_context(whole(folder / name)).write_text(text, encoding="utf-8")
         weights = files.enter_context(whole(folder / "model.safetensors"))
         write_safetensors(
-            {name: tensor.contiguous().cpu() for name, tensor in stored(model).items()}, weights
+            {name: tensor.contiguous().cpu() for name, tensor in stored_weights(model).items()}, weights
         )
         write_json(described, config)
     return folder
@@ -144,7 +144,7 @@ def description(model: Any) -> dict[str, object]:
     return described
 
 
-def fingerprint(text: str) -> str:
+def text_hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 

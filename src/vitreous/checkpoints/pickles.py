@@ -304,7 +304,7 @@ def stored_module(value: object, depth: int = 3) -> StoredModule | None:
     return None
 
 
-def kinds_in(value: object, skip: re.Pattern[str] | None = None) -> Iterator[str]:
+def class_names_in(value: object, skip: re.Pattern[str] | None = None) -> Iterator[str]:
     """Yield the names of the classes in what was loaded, but those of containers.
 
     Args:

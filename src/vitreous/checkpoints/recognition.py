@@ -69,9 +69,9 @@ class Found(NamedTuple):
         spec = self.format.read(replace(self.source, answers=answers))
         native = self.format.name == "vitreous"  # which says itself what its head is, and where it is from
         if not native:
-            from vitreous.checkpoints.heads import with_head
+            from vitreous.checkpoints.heads import with_linear_head
 
-            spec = with_head(spec)
+            spec = with_linear_head(spec)
         for conflict in spec.source.facts.conflicts:
             log.warning("%s: %s", self.file.where, conflict)
         changes = self.changes(spec, given)
@@ -128,7 +128,7 @@ def recognize(file: File, format: str | None = None, key: str | None = None) -> 
     # All parts are asked before one is taken. A training file holds the weights, their average and perhaps a
     # teacher, in any order: the first that is recognized need not be the one that is meant.
     found: list[Found] = []
-    for part in parts_of(file, key):
+    for part in candidate_state_dicts(file, key):
         found += recognized(file, *part, format)
     # Other packages have models whose weights have the names and shapes of a known format, and that compute
     # something else with them. So they are refused although a format has recognized them.
@@ -181,7 +181,7 @@ def all_names(file: File) -> list[str]:
     return list(chain.from_iterable(file.parts.values()))
 
 
-def parts_of(file: File, key: str | None) -> Iterator[tuple[str, Source]]:
+def candidate_state_dicts(file: File, key: str | None) -> Iterator[tuple[str, Source]]:
     """Yield the state dicts that may be meant, with their keys. Raises InputError: there is none at `key`."""
     if key is None or key in file.parts:
         for name in file.parts if key is None else [key]:

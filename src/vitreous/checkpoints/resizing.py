@@ -18,7 +18,7 @@ from einops import rearrange
 from jaxtyping import Float
 from torch import Tensor
 
-from vitreous.checkpoints.weights import attributes_of, load_weights, meta_model, stored
+from vitreous.checkpoints.weights import attributes_of, load_weights, meta_model, stored_weights
 from vitreous.errors import InputError, Param, nearest
 from vitreous.extensions import outputs_of
 from vitreous.models.config import ViTConfig
@@ -146,7 +146,7 @@ def resized(model: Resized, sizes: Mapping[str, SizeLike], *, positions: str, pa
     config = model.config.checked(model.config.model_dump(), sizes)
     preprocessing = model.preprocessing.model_copy(update={"size": config.image_size})
     other = meta_model(config, **attributes_of(model) | {"preprocessing": preprocessing})
-    weights = stored(model)
+    weights = stored_weights(model)
     if isinstance(model, ViT | WithEncoder) and isinstance(config, ViTConfig):
         tables = resized_positions(weights, model.config, config, positions)
         weights |= tables | resized_patches(model, config, patches)
@@ -173,9 +173,9 @@ def with_head(model: Model, num_classes: int | None) -> Model:
     named = (model.task if outputs_of(model) != "own" else None) or "classification"
     task = None if num_classes is None else named
     changed: Model = meta_model(config, preprocessing=model.preprocessing, task=task, origin=model.origin)
-    weights = {name: weight for name, weight in stored(model).items() if not name.startswith("head.")}
+    weights = {name: weight for name, weight in stored_weights(model).items() if not name.startswith("head.")}
     like = next(iter(weights.values()))
-    for name, weight in stored(changed).items():
+    for name, weight in stored_weights(changed).items():
         if name.startswith("head."):
             weights[name] = torch.zeros(weight.shape, device=like.device, dtype=like.dtype)
     load_weights(changed, weights, where="with_head")
@@ -261,7 +261,9 @@ def resized_patches(model: ViT | WithEncoder, config: ViTConfig, interpolation: 
     cell = stem.cell
     old = tuple(p // cell for p in model.config.patch_size)
     new = config.patch_size[0] // cell, config.patch_size[1] // cell
-    name, weight = next(each for each in stored(model).items() if each[0].endswith("stem.projection.weight"))
+    name, weight = next(
+        each for each in stored_weights(model).items() if each[0].endswith("stem.projection.weight")
+    )
     if weight.ndim == 4:
         return {name: resize_patch(weight, new, interpolation)}
     kernel = rearrange(weight, "D (p q C) -> D C p q", p=old[0], q=old[1])

@@ -21,7 +21,7 @@ from vitreous.checkpoints.format import checkpoint_formats
 from vitreous.checkpoints.loading import load_image_model
 from vitreous.checkpoints.model_card import check_license, write_card
 from vitreous.checkpoints.native import check_labels
-from vitreous.checkpoints.weights import attributes_of, load_weights, meta_model, stored
+from vitreous.checkpoints.weights import attributes_of, load_weights, meta_model, stored_weights
 from vitreous.errors import InputError, check_free, nearest, require_packages, writing_to
 from vitreous.models.bit import BiT
 from vitreous.models.ensemble import Ensemble
@@ -144,7 +144,7 @@ def replacing(path: Path, *, new: bool = False) -> Iterator[Path]:
 
 def on_cpu(model: Model) -> Model:
     """Return the model itself, or a float32 copy on the CPU where it is elsewhere or in another precision."""
-    weights = stored(model)
+    weights = stored_weights(model)
     if all(w.device.type == "cpu" and w.dtype == torch.float32 for w in weights.values()):
         return model
     copy: Model = meta_model(model.config, **attributes_of(model))

@@ -23,8 +23,8 @@ from vitreous.checkpoints.pickles import (
     ObjectReader,
     StoredArray,
     StoredTensor,
+    class_names_in,
     found_state_dicts,
-    kinds_in,
     stored_module,
 )
 from vitreous.checkpoints.source import CONFIG, TRAINING, Documents, File
@@ -51,7 +51,7 @@ def read_torch(path: Path) -> File:
             loaded, place = open_archive(path)
         else:
             loaded, place = open_legacy(path)
-        parts = parts_of(path, loaded, place)
+        parts = state_dicts_of(path, loaded, place)
         return File(str(path), parts, documents_of(loaded), module=stored_module(loaded))
     except InputError:
         raise
@@ -117,7 +117,7 @@ def open_legacy(path: Path) -> tuple[object, TensorReader]:
         first = ObjectReader(file).load()
         if first != MAGIC:
             what = "Python objects"
-            if any(kind.startswith("numpy") for kind in kinds_in(first)):
+            if any(kind.startswith("numpy") for kind in class_names_in(first)):
                 what = "NumPy arrays, as PaddlePaddle (.pdparams) and scikit-learn write them"
             raise InputError(
                 f"{path} is a pickle of {what}, not a file that torch.save wrote{held_kinds(first)}"
@@ -151,11 +151,11 @@ def open_legacy(path: Path) -> tuple[object, TensorReader]:
     return loaded, place
 
 
-def parts_of(path: Path, loaded: object, place: TensorReader) -> StateDicts:
+def state_dicts_of(path: Path, loaded: object, place: TensorReader) -> StateDicts:
     """Return the state dicts in what was loaded. Raises InputError: there is none, or a tensor whose numbers
     are not all in the file."""
     parts: StateDicts = {}
-    if kind := what_is_this(classes=list(kinds_in(loaded, skip=OPTIMIZER))):
+    if kind := what_is_this(classes=list(class_names_in(loaded, skip=OPTIMIZER))):
         raise InputError(f"{path} is {kind}")
     for key, state in found_state_dicts(loaded).items():
         entries: Tensors = {}
@@ -200,16 +200,16 @@ def documents_of(loaded: object) -> Documents:
     module = stored_module(loaded)
     config = getattr(module, "config", None)
     if isinstance(config, Object) and config.kind.startswith("transformers.models."):
-        documents[CONFIG] = {"model_type": config.kind.split(".")[2], **plain(config.state or {})}
+        documents[CONFIG] = {"model_type": config.kind.split(".")[2], **plain_attributes(config.state or {})}
     return documents
 
 
-def plain(state: Mapping[str, object]) -> dict[str, object]:
+def plain_attributes(state: Mapping[str, object]) -> dict[str, object]:
     """Return the attributes of a configuration that was stored whole, and of those in it."""
     found: dict[str, object] = {}
     for name, value in state.items():
         if isinstance(value, Object) and isinstance(value.state, dict):
-            value = plain(value.state)
+            value = plain_attributes(value.state)
         found[name.removeprefix("_")] = value
     return found
 
@@ -219,7 +219,7 @@ MOST_KEYS = 12
 
 def held_kinds(loaded: object) -> str:
     """Return what classes of Python objects were loaded, as the end of a sentence."""
-    kinds = list(dict.fromkeys(kinds_in(loaded)))
+    kinds = list(dict.fromkeys(class_names_in(loaded)))
     return f"; it holds Python objects of {', '.join(kinds[:MOST_KEYS])}" if kinds else ""
 
 

@@ -298,7 +298,7 @@ def read_rows(
     return weights
 
 
-def write_rows(rows: Iterable[WeightRow], weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def write_weight_rows(rows: Iterable[WeightRow], weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return their tensors from our weights."""
     theirs: dict[str, Tensor] = {}
     for row in of_model(rows, weights):
@@ -369,7 +369,7 @@ def compute_positions(model: nn.Module, device: str | torch.device = "cpu") -> N
     compute_buffers(model, device)
 
 
-def stored(model: nn.Module) -> dict[str, Tensor]:
+def stored_weights(model: nn.Module) -> dict[str, Tensor]:
     """Return every weight once, by name: what a file has to hold. What layers share has its first name."""
     return {name: parameter.detach() for name, parameter in model.named_parameters()}
 
@@ -392,7 +392,7 @@ def load_weights(
     Raises:
         InputError: a weight is missing, left over, or of another shape; the names are listed.
     """
-    wanted = stored(model)
+    wanted = stored_weights(model)
     check_keys(weights, wanted, where=where)
     tensors: dict[str, Tensor] = {}
     for name, expected in wanted.items():

@@ -13,7 +13,7 @@ from vitreous.api.options import CheckOptions, PackOptions
 from vitreous.cli.options import Json, SettingsParameter, with_parsed_options
 from vitreous.cli.printing import print_findings, print_json, print_named
 from vitreous.errors import printable, utf8_name
-from vitreous.languages import unreadable
+from vitreous.languages import unreadable_reason
 from vitreous.languages.terminal import CallError, said, word
 
 if TYPE_CHECKING:
@@ -75,7 +75,9 @@ def pack(
     packed = vt.pack_data(data, out, **options)
     for name, reason in packed.bad:
         print(
-            printable(f"vitreous: {said('left out {name}: {reason}', name=name, reason=unreadable(reason))}"),
+            printable(
+                f"vitreous: {said('left out {name}: {reason}', name=name, reason=unreadable_reason(reason))}"
+            ),
             file=sys.stderr,
         )
     if json:

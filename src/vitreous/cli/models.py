@@ -188,10 +188,10 @@ def print_differences(name: str, other: str, json: bool) -> None:
     """Print the settings in which a recipe differs from another, or from its source, and what was measured
     beside that."""
     from vitreous.tasks.pretraining.rules import find_recipe
-    from vitreous.training.recipes import measured, sourced
+    from vitreous.training.recipes import source_differences, sourced
 
     rows, of_source = vt.compare_recipes(name, other), other == "source"
-    executed = measured(name) if of_source else []
+    executed = source_differences(name) if of_source else []
     if json:
         print_json({"differences": rows} | ({"measured": executed} if of_source else {}))
         return

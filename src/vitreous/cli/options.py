@@ -13,14 +13,14 @@ from cyclopts import Parameter, Token
 
 from vitreous.languages.terminal import CallError
 from vitreous.outside import finite_number
-from vitreous.outside import whole_number as parse_whole
+from vitreous.outside import parse_digits as parse_whole
 from vitreous.training.options import ANY_SETTING, Option, alternatives
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., object])
 LARGEST = 2**31 - 1  # of whole numbers
 
 
-def whole_number(_: object, tokens: Sequence[Token]) -> int:
+def parse_integer(_: object, tokens: Sequence[Token]) -> int:
     """An integer, which is not rounded."""
     text = tokens[0].value.strip()
     try:
@@ -37,7 +37,7 @@ def whole_number(_: object, tokens: Sequence[Token]) -> int:
 
 def number_or_auto(kind: object, tokens: Sequence[Token]) -> int | str:
     """An integer, or the word auto."""
-    return "auto" if tokens[0].value == "auto" else whole_number(kind, tokens)
+    return "auto" if tokens[0].value == "auto" else parse_integer(kind, tokens)
 
 
 def number(_: object, tokens: Sequence[Token]) -> float:
@@ -98,7 +98,7 @@ def parse_settings(_: object, tokens: Sequence[Token]) -> dict[str, object]:
     return parsed
 
 
-Int = Annotated[int, Parameter(converter=whole_number, metavar="N")]
+Int = Annotated[int, Parameter(converter=parse_integer, metavar="N")]
 Number = Annotated[float, Parameter(converter=number, metavar="NUMBER")]
 Text = Annotated[str, Parameter(metavar="TEXT")]
 MODEL_HELP = (

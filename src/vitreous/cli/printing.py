@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from vitreous.errors import printable
-from vitreous.languages import named, phrase, unreadable
+from vitreous.languages import named_text, phrase, unreadable_reason
 from vitreous.languages.terminal import said, word
 from vitreous.results import text_table, text_width
 
@@ -47,7 +47,7 @@ def print_wrong(
         if len(paths) > SHOWN:
             lines.append(said("... {count} more", count=len(paths) - SHOWN))
         for line in lines:
-            print(printable(f"vitreous: {line}: {unreadable(reason)}"), file=sys.stderr)
+            print(printable(f"vitreous: {line}: {unreadable_reason(reason)}"), file=sys.stderr)
     return 1 if failed else 0
 
 
@@ -64,7 +64,7 @@ def print_findings(findings: Iterable[Finding]) -> None:
 def finding_subject(image: object) -> str:
     """Return an image, a pair of them, or an image and what is wrong, as one line."""
     if isinstance(image, dict):
-        return ": ".join(unreadable(str(part)) for part in image.values())
+        return ": ".join(unreadable_reason(str(part)) for part in image.values())
     return " = ".join(image) if isinstance(image, tuple) else str(image)
 
 
@@ -76,7 +76,7 @@ def print_metrics(evaluation: Evaluation, baselines: Sequence[Mapping[str, Any]]
         if metric.interval:
             low, high = map(metric.text, metric.interval)
             interval = said("{low} to {high}", low=low, high=high)
-        rows.append((named(f"metrics.{name}", metric.label), metric.text(), interval))
+        rows.append((named_text(f"metrics.{name}", metric.label), metric.text(), interval))
     first = next(iter(evaluation.metrics.values()))
     for each in baselines:
         low, high = map(first.text, each["interval"])

@@ -37,7 +37,7 @@ def machine_code(function: Callable[..., object]) -> object:
 
 @machine_code
 @no_type_check
-def rounded(total):
+def rounded_byte(total):
     """A sum of bytes by weights, and HALF, as a byte."""
     return np.uint8(min(max(total >> BITS, 0), 255))
 
@@ -63,7 +63,7 @@ def add_lines(lines, start, weights, sums):
 
 @machine_code
 @no_type_check
-def word(red, green, blue, fourth):
+def four_bytes(red, green, blue, fourth):
     """Four neighboring bytes as one number, in the order in which a processor reads them at once."""
     low = np.uint32(red) | np.uint32(green) << np.uint32(8)
     return np.int32(low | np.uint32(blue) << np.uint32(16) | np.uint32(fourth) << np.uint32(24))
@@ -96,10 +96,10 @@ def resize_columns(pixels, top, across, scratch, words):
         for x in range(used - 1):
             for y in range(group, group + FEW):  # so few that the address of each one stays in a register
                 at = np.uintp(3 * (min(top + y, last) * pixels.shape[1] + left + x))
-                transposed[x, y] = word(flat[at], flat[at + ONE], flat[at + TWO], flat[at + THREE])
+                transposed[x, y] = four_bytes(flat[at], flat[at + ONE], flat[at + TWO], flat[at + THREE])
     for y in range(BLOCK):  # after the very last pixel there is no fourth byte
         red, green, blue = pixels[min(top + y, last), left + used - 1]
-        transposed[used - 1, y] = word(red, green, blue, blue)
+        transposed[used - 1, y] = four_bytes(red, green, blue, blue)
     bytes_in, bytes_out = transposed.view(np.uint8), reduced.view(np.uint8)
     for x in range(len(starts)):
         # As `add_lines`, written out for a length that the compiler knows.
@@ -115,7 +115,7 @@ def resize_columns(pixels, top, across, scratch, words):
             for lane in range(4 * BLOCK):
                 sums[lane] += a * np.int32(bytes_in[line, lane]) + b * np.int32(bytes_in[line + 1, lane])
         for lane in range(4 * BLOCK):
-            bytes_out[x, lane] = rounded(sums[lane])
+            bytes_out[x, lane] = rounded_byte(sums[lane])
         for y in range(BLOCK):
             words[y, x] = reduced[x, y]
 
@@ -147,4 +147,4 @@ def columns_first(pixels, down, across, out):
         add_lines(lines, starts[y], weights[y], sums)
         for c in range(3):
             for x in range(width):
-                out[c, y, x] = rounded(sums[c * width + x])
+                out[c, y, x] = rounded_byte(sums[c * width + x])

@@ -197,7 +197,7 @@ class NumberTargets:
 Targets = ClassTargets | LabelTargets | NumberTargets
 
 
-def one_class(count: int, name: str = "") -> ClassTargets:
+def single_class_targets(count: int, name: str = "") -> ClassTargets:
     """Return the targets of images that need none."""
     return ClassTargets(np.zeros(count, dtype=np.int64), (name,))
 

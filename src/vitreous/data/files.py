@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image
 
 from vitreous.errors import is_installed
-from vitreous.models.stored import unreadable
+from vitreous.models.stored import unreadable_file
 from vitreous.outside import existing_path, open_regular
 
 PLUGINS = {
@@ -49,7 +49,7 @@ def opened_file(path: str | Path) -> Iterator[int]:
         with open_regular(existing_path(path)) as file:
             yield file.fileno()
     except (OSError, ValueError) as error:
-        raise unreadable(path, error) from error
+        raise unreadable_file(path, error) from error
 
 
 def read_head(path: str | Path) -> bytes:

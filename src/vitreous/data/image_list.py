@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeGuard, cast, ru
 import numpy as np
 
 from vitreous.data.config import MANIFESTS, PATH_COLUMNS
-from vitreous.data.dataset import ImageDataset, one_class
+from vitreous.data.dataset import ImageDataset, single_class_targets
 from vitreous.data.files import EXTENSIONS, UNREADABLE
 from vitreous.errors import InputError, Param, utf8_name
 from vitreous.languages.terminal import said
 from vitreous.models.bands import MOST
-from vitreous.models.stored import BadImage, ImageLike, image_in_memory, is_image, read_file
+from vitreous.models.stored import BadImage, ImageLike, bytes_of_file, image_in_memory, is_image
 from vitreous.outside import identity, is_url, is_visible_folder, local_path, scheme_of
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class ImageList(ImageDataset):
     def __init__(self, images: Sequence[ImageLike], missing: Mapping[int, str] | None = None) -> None:
         self.images = list(images)
         self.missing = dict(missing or {})
-        self.targets = one_class(len(images))
+        self.targets = single_class_targets(len(images))
 
     def name(self, index: int) -> str:
         image = self.images[index]
@@ -69,7 +69,7 @@ class ImageList(ImageDataset):
             raise BadImage(self.name(index), self.missing[index])
         if isinstance(image, str) and is_url(image):
             return read_url(image)
-        return read_file(image) if isinstance(image, str | Path) else None
+        return bytes_of_file(image) if isinstance(image, str | Path) else None
 
     def held(self, index: int) -> ImageLike:
         return self.images[index]

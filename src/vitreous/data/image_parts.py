@@ -20,17 +20,17 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import numpy as np
 
 from vitreous.data.config import MANIFESTS, PATH_COLUMNS, DataConfig
-from vitreous.data.dataset import ImageDataset, named_parts, one_class
+from vitreous.data.dataset import ImageDataset, named_parts, single_class_targets
 from vitreous.data.files import EXTENSIONS
 from vitreous.data.image_list import NO_SUCH, ImageList, file_system, images_below, matches
 from vitreous.data.sources import open_spec
 from vitreous.data.sources.hub import find_files, is_saved, parquet_file, stored_bytes
 from vitreous.data.sources.manifests import (
     decoded_text,
+    delimited_table,
     first_known_column,
     json_table,
     path_column,
-    text_table,
 )
 from vitreous.data.sources.remote import expanded, missing
 from vitreous.data.sources.shard_index import Member, members, split_name
@@ -151,7 +151,7 @@ def file_entries(system: AbstractFileSystem, path: str) -> Iterator[str | ImageP
             yield from parquet_entries(system, path)
         case ".csv" | ".tsv" | ".jsonl" as suffix:
             text = decoded_text(system.cat_file(path), path)
-            table = json_table(text, path) if suffix == ".jsonl" else text_table(text, path)
+            table = json_table(text, path) if suffix == ".jsonl" else delimited_table(text, path)
             column = table.place(path_column(table.header, path)) or 0
             yield from manifest_paths(
                 system, path, (row[column] for row in table.lines.values() if len(row) > column)
@@ -211,7 +211,7 @@ class RowGroupImages(ImageDataset):
             opened = parquet_file(file, path)
             self.rows = opened.read_row_group(group, columns=[column]).column(0).to_pylist()
             self.first = sum(opened.metadata.row_group(each).num_rows for each in range(group))
-        self.source, self.targets = address(system, path), one_class(len(self.rows))
+        self.source, self.targets = address(system, path), single_class_targets(len(self.rows))
 
     def name(self, index: int) -> str:
         return f"{self.source}[{self.first + index}]"
@@ -231,7 +231,7 @@ class TarImages(ImageDataset):
                 copy.flush()
             self.file = os.dup((file if is_local(system) else copy).fileno())
         self.members = images_of_samples(members(path, self.file))
-        self.targets = one_class(len(self.members))
+        self.targets = single_class_targets(len(self.members))
 
     def __del__(self) -> None:
         if file := self.__dict__.pop("file", None):

@@ -60,7 +60,7 @@ class Thumbnails(NamedTuple):
         return cls(np.asarray(gray), np.asarray(image.resize((THUMB, THUMB), Image.Resampling.BOX)))
 
 
-def normalized(images: NDArray[np.number]) -> NDArray[np.float32]:
+def unit_rows(images: NDArray[np.number]) -> NDArray[np.float32]:
     """Return images as rows of mean 0 and length 1; shorter where there is next to nothing on them."""
     rows = images.reshape(len(images), math.prod(images.shape[1:])).astype(np.float32)
     rows -= rows.mean(axis=1, keepdims=True)
@@ -135,8 +135,8 @@ def similar_pairs(gray: GrayImages) -> tuple[NDArray[np.int64], NDArray[np.float
     import torch  # whose k largest are found faster than NumPy's
 
     cells = gray.reshape(len(gray), COARSE, SIDE // COARSE, COARSE, SIDE // COARSE)
-    whole = normalized(cells.mean(axis=(2, 4), dtype=np.float32))
-    middle = normalized(views(gray, WINDOWS[1:2], COARSE))
+    whole = unit_rows(cells.mean(axis=(2, 4), dtype=np.float32))
+    middle = unit_rows(windows_of(gray, WINDOWS[1:2], COARSE))
     against, count = torch.from_numpy(whole), min(AROUND, len(gray) - 1)
     around = np.full(len(gray), APART, dtype=np.float32)
     found: list[NDArray[np.int64]] = []
@@ -196,7 +196,7 @@ def window(part: tuple[float, float], cells: int) -> NDArray[np.float32]:
     return (covered.clip(0) / np.diff(edges)[:, None]).astype(np.float32)
 
 
-def views(
+def windows_of(
     gray: GrayImages, windows: Sequence[tuple[tuple[float, float], tuple[float, float]]], cells: int
 ) -> NDArray[np.float32]:
     """Return parts of images, (N * windows, cells, cells), those of an image one after the other."""
@@ -212,7 +212,9 @@ def pair_correlations(gray: GrayImages, pairs: NDArray[np.int64]) -> NDArray[np.
     for first in range(0, len(pairs), PAIRS):
         one, two, mirrored = pairs[first : first + PAIRS].T
         mine, place = np.unique(np.concatenate([one, two]), return_inverse=True)
-        shown = normalized(views(gray[mine], WINDOWS, CELLS)).reshape(len(mine), len(WINDOWS), CELLS, CELLS)
+        shown = unit_rows(windows_of(gray[mine], WINDOWS, CELLS)).reshape(
+            len(mine), len(WINDOWS), CELLS, CELLS
+        )
         ours, theirs = shown[place[: len(one)]], shown[place[len(one) :]]
         theirs = np.where(mirrored[:, None, None, None] == 1, theirs[:, MIRRORED, :, ::-1], theirs)
         ours, theirs = (each.reshape(len(one), len(WINDOWS), -1) for each in (ours, theirs))

@@ -15,7 +15,7 @@ from pydantic_core import to_json
 
 from vitreous.errors import InputError, LazyModule, check_free, require_packages, writing_to
 from vitreous.results import Answer, Result, failures, percent, scalars
-from vitreous.whole_files import folder_for, whole, write_rows
+from vitreous.whole_files import folder_for, whole, write_csv_rows
 
 if TYPE_CHECKING:
     import pyarrow
@@ -231,7 +231,7 @@ def write_answers(answers: Iterable[Answer], path: Path) -> None:
         WRITERS[path.suffix](rows, partial)
 
 
-def write_csv(rows: Iterable[Mapping[str, object]], path: Path) -> None:
+def write_answers_csv(rows: Iterable[Mapping[str, object]], path: Path) -> None:
     """Write the rows of a CSV, whose columns are those of the first one."""
 
     def lines() -> Iterator[Sequence[object]]:
@@ -243,7 +243,7 @@ def write_csv(rows: Iterable[Mapping[str, object]], path: Path) -> None:
             yield [row.get(name) for name in header]
 
     with path.open("w", encoding="utf-8", newline="") as file:
-        write_rows(file, lines())
+        write_csv_rows(file, lines())
 
 
 def write_json_lines(rows: Iterable[Mapping[str, object]], path: Path) -> None:
@@ -257,12 +257,12 @@ def write_parquet(rows: Iterable[Mapping[str, object]], path: Path) -> None:
     """Write the rows of a Parquet file."""
     tables = ParquetTables(path)
     for row in map(answer_columns, rows):
-        tables.add(table_of({name: [value] for name, value in row.items()}))
+        tables.add(arrow_table({name: [value] for name, value in row.items()}))
     tables.close()
 
 
 WRITERS: Mapping[str, Callable[[Iterable[Mapping[str, object]], Path], None]] = {
-    ".csv": write_csv,
+    ".csv": write_answers_csv,
     ".jsonl": write_json_lines,
     ".parquet": write_parquet,
 }
@@ -323,7 +323,7 @@ def columns_of(answers: Iterable[Answer]) -> AnswerColumns:
     return {name: [row.get(name) for row in rows] for name in rows[0] if name not in WRONG}
 
 
-def label_columns(probabilities: NDArray[np.float32], labels: Sequence[str]) -> AnswerColumns:
+def probability_columns(probabilities: NDArray[np.float32], labels: Sequence[str]) -> AnswerColumns:
     """Return the most probable label of each image, its probability, and those of all."""
     best = probabilities.argmax(axis=1)
     return {
@@ -350,7 +350,7 @@ def with_failed_rows(rows: ImageRows, columns: AnswerColumns) -> AnswerColumns:
     return whole
 
 
-def table_of(columns: AnswerColumns) -> pyarrow.Table:
+def arrow_table(columns: AnswerColumns) -> pyarrow.Table:
     """Return columns as a pyarrow table; arrays, and lists of arrays or None, as lists of a fixed length."""
     arrays = {}
     for name, values in columns.items():

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from vitreous.deployment.answers import Choice, Prediction, label_columns
+from vitreous.deployment.answers import Choice, Prediction, probability_columns
 from vitreous.errors import InputError, Param, nearest
 from vitreous.evaluation.outputs import AveragedViews
 from vitreous.extensions import outputs_of
@@ -74,7 +74,7 @@ class ClassPredictor:
 
     def columns(self, images: Float[Tensor, "B C H W"]) -> dict[str, object]:
         """Return the most probable label of each preprocessed image, its probability, and those of all."""
-        return label_columns(self.probabilities(images).cpu().numpy(), self.labels)
+        return probability_columns(self.probabilities(images).cpu().numpy(), self.labels)
 
     @torch.inference_mode()
     def __call__(self, paths: Sequence[str], images: Float[Tensor, "B C H W"]) -> list[Prediction]:

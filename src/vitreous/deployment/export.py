@@ -311,7 +311,7 @@ def keep_padding(graph: torch.fx.Graph) -> None:
             pooling.replace_input_with(padded, same)
 
 
-def write_torch(outputs: nn.Module, path: Path, about: dict[str, object], samples: Samples) -> float:
+def write_torch_program(outputs: nn.Module, path: Path, about: dict[str, object], samples: Samples) -> float:
     extra = {f"{name}.json": value for name, value in as_json(about).items()}
     program = with_int8_products(outputs) if about["precision"] == "int8" else outputs
     written = io.BytesIO()  # into a file on a full disk PyTorch would end the process
@@ -332,8 +332,8 @@ def writers() -> dict[tuple[str, str], Writer]:
     """Return what writes each format in each precision: what the core has, and add-ons."""
     found = {
         ("onnx", "fp32"): Writer(write_onnx),
-        ("torch", "fp32"): Writer(write_torch),
-        ("torch", "int8"): Writer(write_torch),
+        ("torch", "fp32"): Writer(write_torch_program),
+        ("torch", "int8"): Writer(write_torch_program),
         (WEIGHTS, "fp32"): Writer(write_weights),
     }
     for more in contributed("writers"):

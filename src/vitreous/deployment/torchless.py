@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.image_list import ImageRows
 from vitreous.data.workers import map_in_order, worker_count
-from vitreous.deployment.answers import AnswerColumns, Choice, Prediction, label_columns
+from vitreous.deployment.answers import AnswerColumns, Choice, Prediction, probability_columns
 from vitreous.deployment.programs import PIXELS, Exported, format_of, open_exported
 from vitreous.errors import utf8_name
 from vitreous.extensions import CLASSES, outputs_of_task
@@ -86,7 +86,7 @@ class TorchlessClassifier:
 
     def columns(self, names: list[str], images: list[PreparedImage]) -> AnswerColumns:
         """Return the most probable label of each image, its probability, and those of all."""
-        return label_columns(probabilities(self.exported, images), self.labels)
+        return probability_columns(probabilities(self.exported, images), self.labels)
 
 
 def open_torchless(file: Path) -> Exported | None:

@@ -119,7 +119,7 @@ def squashed(channels: int, value_range: ValueRange = None) -> Preprocessing:
     )
 
 
-def shown(images: ImageDataset, prepared: Preprocessing) -> tuple[Tensor, RowNumbers]:
+def classical_images(images: ImageDataset, prepared: Preprocessing) -> tuple[Tensor, RowNumbers]:
     """Return the images that can be read as classical methods see them, uint8 (N, C, 64, 64), and their
     numbers in the dataset: from images that are prepared for these methods, or for a model."""
 
@@ -626,7 +626,7 @@ def baselines_on(
     began = time.perf_counter()
     if len(held_out) > MOST_ASKED:
         held_out = held_out.subset(np.array(held_out.sample(MOST_ASKED)))
-    pixels, rows = shown(held_out, learned.prepared)
+    pixels, rows = classical_images(held_out, learned.prepared)
     truth = held_out.targets.tensor(rows)
     reading = time.perf_counter() - began
     of = f", on {len(learned.truth):,} of {learned.of:,} images" if len(learned.truth) < learned.of else ""
@@ -669,7 +669,7 @@ def images_to_learn(parts: Sequence[ImageDataset], prepared: Preprocessing, most
         chosen = np.arange(len(part))
         if count > most:
             chosen = np.array(part.sample(max(most * len(part) // count, 1)))
-        pixels, read = shown(part.subset(chosen) if count > most else part, prepared)
+        pixels, read = classical_images(part.subset(chosen) if count > most else part, prepared)
         rows = chosen[read]
         one = Learned(pixels, rows, part.targets.tensor(rows), part.together(rows), prepared, len(part))
         found = one if found is None else found.and_others(one)
@@ -763,7 +763,7 @@ def try_mirroring(splits: Splits) -> Mirroring | None:
     """Learn from the training images, from them and their mirror images, and from those in both directions.
     None where no class has two images. Raises InputError: no image can be read."""
     some = splits.train.subset(np.array(splits.train.sample(MOST_TRIED)))
-    pixels, rows = shown(some, squashed(splits.summary.channels, splits.summary.value_range))
+    pixels, rows = classical_images(some, squashed(splits.summary.channels, splits.summary.value_range))
     targets = some.targets.strata(rows)
     counts = np.bincount(targets)
     if (counts > 0).sum() < 2 or counts.max() < 2:

@@ -50,7 +50,7 @@ def model_findings(
     if not broken and learned and targets.ndim == 1:
         if not isinstance(model, Ensemble):  # which has no layers that could have learned nothing
             yield from layers(model, batch, targets)
-        yield from one_class(model, batch, targets)
+        yield from constant_prediction(model, batch, targets)
 
 
 def blank_images(model: Model, images: Float[Tensor, "B C H W"]) -> Iterator[Finding]:
@@ -74,10 +74,10 @@ def normalization(model: Model, images: Float[Tensor, "B C H W"]) -> Iterator[Fi
     plausible = all(-0.5 <= each <= 1.5 for each in own.mean) and all(0.04 <= each <= 2 for each in own.std)
     if plausible and bool((mean.abs() < FAR).all()):
         return
-    yield from finding("normalization", mean=words(mean), std=words(std), p=own)
+    yield from finding("normalization", mean=numbers_text(mean), std=numbers_text(std), p=own)
 
 
-def words(values: Tensor) -> str:
+def numbers_text(values: Tensor) -> str:
     return ", ".join(f"{value:.3g}" for value in values.tolist())
 
 
@@ -186,7 +186,7 @@ def layers(model: Model, images: Float[Tensor, "B C H W"], targets: Int[Tensor, 
 
 
 @torch.no_grad()
-def one_class(
+def constant_prediction(
     model: Model, images: Float[Tensor, "B C H W"], targets: Int[Tensor, " B"]
 ) -> Iterator[Finding]:
     """A model that says the same of every image."""

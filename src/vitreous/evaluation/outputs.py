@@ -225,7 +225,7 @@ class AveragedViews(nn.Module):
         self.temperature = 1.0  # a mean of probabilities has none
 
     def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B outputs"]:
-        shown = views(images, mirrored=self.mirrored)
+        shown = tta_views(images, mirrored=self.mirrored)
         meaning = outputs_of(self.model)
         if meaning == "number":
             return torch.stack([number_outputs(self.model, view) for view in shown]).mean(dim=0)
@@ -238,7 +238,7 @@ class AveragedViews(nn.Module):
 ImageAnswerer = Runnable | AveragedViews
 
 
-def views(images: Float[Tensor, "B C H W"], *, mirrored: bool) -> list[Float[Tensor, "B C H W"]]:
+def tta_views(images: Float[Tensor, "B C H W"], *, mirrored: bool) -> list[Float[Tensor, "B C H W"]]:
     """Return the image, its four corners at 9/8 of the size, and all five mirrored where that is allowed."""
     height, width = images.shape[-2:]
     size = (round(height * ENLARGED), round(width * ENLARGED))

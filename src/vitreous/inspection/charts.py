@@ -269,7 +269,10 @@ def matrix(
     """Plot squares whose depth of color is a value in 0 ... 1, with `numbers` in them; `marked` ones
     framed."""
     side = min(0.36, 7.2 / max(len(columns), 1))
-    row_names, column_names = [shortened(name) for name in rows], [shortened(name) for name in columns]
+    row_names, column_names = (
+        [shortened_name(name) for name in rows],
+        [shortened_name(name) for name in columns],
+    )
     beside = LETTER * max(map(len, row_names), default=0)
     below = LETTER * max(map(len, column_names), default=0)
     width = max(side * len(columns) + beside + 0.9, 4.0)  # room for the title
@@ -310,6 +313,6 @@ def matrix(
     return Chart(figure, [[f"{axes_names[0]} / {axes_names[1]}", *columns], *named])
 
 
-def shortened(name: str) -> str:
+def shortened_name(name: str) -> str:
     """Return a name as it fits beside a chart."""
     return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1].rstrip() + "…"

@@ -12,11 +12,11 @@ from PIL import Image, ImageOps
 from vitreous.data.checks import Evidence
 from vitreous.data.findings import DataReport
 from vitreous.errors import utf8_name
-from vitreous.inspection.charts import FIRST, ONE_CHART, Chart, canvas, shortened
+from vitreous.inspection.charts import FIRST, ONE_CHART, Chart, canvas, shortened_name
 from vitreous.inspection.images import Pixels
 from vitreous.inspection.page import HTML, Exhibit, LeftOut, exhibit, left_out, write_page
 from vitreous.inspection.runs.evaluation_figures import MOST_CLASSES
-from vitreous.languages import phrase, unreadable
+from vitreous.languages import phrase, unreadable_reason
 
 SIDE = 160  # pixels of an image's longer side on the page
 LONG = 4  # times as long as it is wide, from which on an image is shown on a square
@@ -48,7 +48,7 @@ def write_data_report(path: Path, name: str, evidence: Evidence, report: DataRep
     if report.unreadable:
         lines = []
         for file, reason in list(seen.bad.reasons.items())[: 4 * SHOWN]:
-            lines.append((Path(file).name, unreadable(reason)))
+            lines.append((Path(file).name, unreadable_reason(reason)))
         parts.append(exhibit("unreadable", HTML.lines(lines), count=len(report.unreadable)))
     parts.append(classes_figure(report))
     if len(seen.images):
@@ -115,7 +115,7 @@ def classes_figure(report: DataReport) -> Exhibit | LeftOut:
     with canvas(ONE_CHART, 0.26 * len(names) + 0.8) as (figure, (axes,)):
         places = np.arange(len(names))
         axes.barh(places, counts, height=0.62, color=FIRST)
-        axes.set_yticks(places, [shortened(name) for name in names])
+        axes.set_yticks(places, [shortened_name(name) for name in names])
         axes.set_ylim(len(names) - 0.4, -0.6)
         axes.grid(axis="y", visible=False)
         axes.set_xlabel(phrase("columns.images"))

@@ -129,7 +129,7 @@ class Canvas:
     ) -> tuple[float, float]:
         """A matrix as cells, or, where there are more than a dozen, some of them and a gap. Returns its width
         and height."""
-        across, down = shown(columns), shown(rows)
+        across, down = drawn_rows(columns), drawn_rows(rows)
         for j, c in enumerate(across):
             for i, r in enumerate(down):
                 if c is None or r is None:
@@ -152,12 +152,12 @@ class Canvas:
         )
 
 
-def shown(count: int) -> list[int | None]:
+def drawn_rows(count: int) -> list[int | None]:
     """The numbers of a matrix's rows that are drawn: all, or the first and the last with a gap (None)."""
     return [*range(count)] if count <= 12 else [0, 1, 2, None, count - 2, count - 1]
 
 
-def size(*sides: int) -> str:
+def size_text(*sides: int) -> str:
     return " × ".join(f"{side:,}" if side >= 10_000 else str(side) for side in sides)
 
 
@@ -194,19 +194,19 @@ def draw_model(config: ViTConfig) -> Canvas:
     side = 116.0
     scene(canvas, MARGIN, 16, side)
     canvas.text(MARGIN + side / 2, 150, words("drawing.image"))
-    canvas.text(MARGIN + side / 2, 168, size(*config.image_size, config.channels), "soft")
+    canvas.text(MARGIN + side / 2, 168, size_text(*config.image_size, config.channels), "soft")
     start = MARGIN + side + 44
     right = (start + WIDTH - MARGIN) / 2
     if patches:
         grid_lines(canvas, MARGIN, 16, side, (rows, columns))
         canvas.line((MARGIN + side + 8, 74), (MARGIN + side + 36, 74))
         row_of_patches(canvas, start, (rows, columns))
-        canvas.text(right, 150, phrase("drawing.patches", count=count, size=size(*config.patch_size)))
+        canvas.text(right, 150, phrase("drawing.patches", count=count, size=size_text(*config.patch_size)))
         flat = config.channels * config.patch_size[0] * config.patch_size[1]
-        canvas.text(right, 168, f"x_p  {size(count, flat)}", "soft")
+        canvas.text(right, 168, f"x_p  {size_text(count, flat)}", "soft")
     else:
         canvas.text(start, 72, phrase("drawing.cells", count=count), anchor="start")
-        canvas.text(start, 92, phrase("drawing.cell", size=size(*config.patch_size)), "soft", "start")
+        canvas.text(start, 92, phrase("drawing.cell", size=size_text(*config.patch_size)), "soft", "start")
     y = 184.0
     # Projection.
     canvas.line((WIDTH / 2, y - 6), (WIDTH / 2, y + 14))
@@ -214,7 +214,7 @@ def draw_model(config: ViTConfig) -> Canvas:
     stem = phrase("drawing.stem", stem=title) if title else words("drawing.projection")
     canvas.box(MARGIN, y + 16, WIDTH - 2 * MARGIN, 34, "patch", stem)
     canvas.line((WIDTH / 2, y + 52), (WIDTH / 2, y + 72))
-    canvas.text(WIDTH / 2 + 10, y + 67, size(count, width), "soft", "start")
+    canvas.text(WIDTH / 2 + 10, y + 67, size_text(count, width), "soft", "start")
     y += 78
     # Tokens: each with its position.
     prefix = config.num_prefix_tokens
@@ -239,7 +239,7 @@ def draw_model(config: ViTConfig) -> Canvas:
     about = [words("drawing.class-token")] if config.class_token else []
     about += [words("drawing.positions")] if positions else []
     canvas.text(MARGIN, y + 75, "  +  ".join([words("drawing.patch-tokens"), *about]), "soft", "start")
-    canvas.text(WIDTH - MARGIN, y + 57, f"z_0  {size(tokens, width)}", "soft", "end")
+    canvas.text(WIDTH - MARGIN, y + 57, f"z_0  {size_text(tokens, width)}", "soft", "end")
     y += 84
     # The encoder with what is inside a block.
     canvas.line((WIDTH / 2, y - 6), (WIDTH / 2, y + 14))
@@ -264,7 +264,7 @@ def draw_model(config: ViTConfig) -> Canvas:
         canvas.line((MARGIN + 298, y + 40), (MARGIN + 320, y + 40))
         for i, share in enumerate((0.16, 0.9, 0.3)):
             canvas.box(MARGIN + 326, y + 24 + 12 * i, 110 * share, 9, "weight", radius=2)
-        canvas.text(MARGIN + 237, y + 76, f"{width} → {size(config.num_classes)}", "soft")
+        canvas.text(MARGIN + 237, y + 76, f"{width} → {size_text(config.num_classes)}", "soft")
         canvas.text(MARGIN + 384, y + 76, phrase("drawing.classes", count=config.num_classes), "soft")
     canvas.text(MARGIN + 40, y + 76, f"y  {width}", "soft")
     return canvas
@@ -336,7 +336,7 @@ def draw_block(config: ViTConfig) -> Canvas:
     x, wide = 84.0, 190.0
     middle = x + wide / 2
     tokens, width = config.sequence_length, config.width
-    shape = size(tokens, width)
+    shape = size_text(tokens, width)
     canvas.text(middle, 30, "z_{ℓ−1}", "math")
     canvas.text(middle + 30, 30, shape, "soft", "start")
     steps: list[tuple[str, str, str, str]] = [
@@ -380,7 +380,7 @@ def draw_head(config: ViTConfig) -> Canvas:
     cell = 11.0 if tokens <= 12 else 13.0
     middle = WIDTH / 2
     canvas.text(middle, 26, "z", "math")
-    canvas.text(middle + 14, 26, size(tokens, config.width), "soft", "start")
+    canvas.text(middle + 14, 26, size_text(tokens, config.width), "soft", "start")
     columns = (88.0, 240.0, 392.0)
     kinds = ("query", "key", "value")
     canvas.line((columns[0], 46), (columns[2], 46), tip=False)
@@ -389,33 +389,33 @@ def draw_head(config: ViTConfig) -> Canvas:
         canvas.line((x, 46), (x, 62))
         canvas.box(x - 66, 64, 132, 32, kind, words(f"drawing.{kind}"))
         canvas.line((x, 98), (x, 114))
-        wide, high = len(shown(dim)) * cell, len(shown(tokens)) * cell
+        wide, high = len(drawn_rows(dim)) * cell, len(drawn_rows(tokens)) * cell
         canvas.matrix(x - wide / 2, 118, tokens, dim, kind, cell)
-        canvas.text(x, 134 + high, f"{kind[0]}  {size(tokens, dim)}", "soft")
-    y = 148 + len(shown(tokens)) * cell
+        canvas.text(x, 134 + high, f"{kind[0]}  {size_text(tokens, dim)}", "soft")
+    y = 148 + len(drawn_rows(tokens)) * cell
     canvas.line((columns[0], y), (columns[0], y + 16), (150, y + 30))
     canvas.line((columns[1], y), (columns[1], y + 16), (186, y + 30))
     canvas.box(34, y + 34, 270, 36, "attention", f"softmax( q kᵀ / √{dim} )")
     canvas.text(316, y + 50, words("drawing.each-row"), "soft", "start")
     canvas.line((169, y + 72), (169, y + 88))
-    high = len(shown(tokens)) * cell
+    high = len(drawn_rows(tokens)) * cell
     x = 169 - high / 2
     weights_matrix(canvas, x, y + 92, tokens, cell)
-    canvas.text(169, y + 108 + high, f"A  {size(tokens, tokens)}", "soft")
+    canvas.text(169, y + 108 + high, f"A  {size_text(tokens, tokens)}", "soft")
     canvas.line((columns[2], y), (columns[2], y + 92 + high / 2 - 18))
     canvas.text(columns[2], y + 92 + high / 2, "×", "strong")
     canvas.line((x + high + 10, y + 92 + high / 2 - 5), (columns[2] - 14, y + 92 + high / 2 - 5))
     canvas.line((columns[2], y + 92 + high / 2 + 8), (columns[2], y + 118 + high))
     y += 122 + high
-    wide = len(shown(dim)) * cell
+    wide = len(drawn_rows(dim)) * cell
     canvas.matrix(columns[2] - wide / 2, y, tokens, dim, "value", cell)
     canvas.text(columns[2] - wide / 2 - 12, y + high / 2 - 2, "A v", "math", "end")
-    canvas.text(columns[2] - wide / 2 - 12, y + high / 2 + 16, size(tokens, dim), "soft", "end")
+    canvas.text(columns[2] - wide / 2 - 12, y + high / 2 + 16, size_text(tokens, dim), "soft", "end")
     canvas.text(MARGIN + 8, y + high / 2 - 2, phrase("drawing.one-of", heads=config.heads), anchor="start")
     canvas.text(
         MARGIN + 8,
         y + high / 2 + 16,
-        f"[SA_1; … ; SA_k]  {size(tokens, config.heads * dim)}",
+        f"[SA_1; … ; SA_k]  {size_text(tokens, config.heads * dim)}",
         "soft",
         "start",
     )
@@ -426,7 +426,7 @@ def draw_head(config: ViTConfig) -> Canvas:
 def weights_matrix(canvas: Canvas, x: float, y: float, tokens: int, cell: float, head: int = 0) -> None:
     """A pattern of attention weights, which stands for any: each token looks at itself, and at others that
     differ from head to head."""
-    numbers = shown(tokens)
+    numbers = drawn_rows(tokens)
     for i, r in enumerate(numbers):
         for j, c in enumerate(numbers):
             if r is None or c is None:
@@ -458,7 +458,7 @@ def draw_matrices(config: ViTConfig) -> Canvas:
     if config.stem.kind == "patch":
         grid_lines(canvas, MARGIN + 20, y, 84, config.grid)
     canvas.text(MARGIN + 128, y + 38, words("drawing.image"), anchor="start")
-    canvas.text(MARGIN + 128, y + 58, size(*config.image_size, config.channels), "soft", "start")
+    canvas.text(MARGIN + 128, y + 58, size_text(*config.image_size, config.channels), "soft", "start")
     y += 92
 
     def row(label: str, sides: tuple[int, int], kind: str, many: int = 1, first: str = "") -> None:
@@ -466,11 +466,11 @@ def draw_matrices(config: ViTConfig) -> Canvas:
         nonlocal y
         rows, columns = sides
         cell = 13.0
-        each = len(shown(columns)) * cell
+        each = len(drawn_rows(columns)) * cell
         copies = min(many, 4)
         while copies * (each + 12) > 214 and cell > 7:
             cell -= 1
-            each = len(shown(columns)) * cell
+            each = len(drawn_rows(columns)) * cell
         canvas.line((MARGIN + 62, y + 4), (MARGIN + 62, y + 20))
         y += 24
         for copy in range(copies):
@@ -481,10 +481,14 @@ def draw_matrices(config: ViTConfig) -> Canvas:
                 canvas.matrix(left, y, rows, columns, kind, cell)
             if first:
                 canvas.matrix(left, y, 1, columns, first, cell)
-        high = len(shown(rows)) * cell
+        high = len(drawn_rows(rows)) * cell
         middle = y + high / 2
         canvas.text(256, middle - 3, label, anchor="start")
-        shape = size(*sides) if many == 1 else phrase("drawing.heads-shape", heads=many, shape=size(*sides))
+        shape = (
+            size_text(*sides)
+            if many == 1
+            else phrase("drawing.heads-shape", heads=many, shape=size_text(*sides))
+        )
         canvas.text(256, middle + 16, shape, "soft", "start")
         y = max(y + high, middle + 20)
 

@@ -75,9 +75,9 @@ def view_data(view: View, characters: int) -> dict[str, Any]:
             {
                 "name": caption,
                 "src": data_uri(image),
-                "reading": pack(seen.reading[number]),
-                "rollout": pack(seen.rollout[number].flatten()),
-                "relevance": None if evidence is None else pack(evidence.patches[number].flatten()),
+                "reading": pack_rows(seen.reading[number]),
+                "rollout": pack_rows(seen.rollout[number].flatten()),
+                "relevance": None if evidence is None else pack_rows(evidence.patches[number].flatten()),
                 "maps": maps[number] if number < len(maps) else None,
             }
         )
@@ -149,10 +149,10 @@ def store_maps(model: ViT, image: Float[Tensor, "1 C H W"], factor: int) -> str:
 
     with capture_attention(model, reduce=coarse) as attention:
         model(image.to(next(model.parameters()).device))
-    return pack(torch.stack(attention.maps))
+    return pack_rows(torch.stack(attention.maps))
 
 
-def pack(rows: Float[Tensor, "*B S"]) -> str:
+def pack_rows(rows: Float[Tensor, "*B S"]) -> str:
     """Compress rows by gzip, as base64: one byte per entry, as a share of the row's maximum, followed by the
     maxima as little-endian float32."""
     largest = rows.amax(dim=-1)

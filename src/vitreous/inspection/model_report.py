@@ -199,7 +199,7 @@ def vit_exhibits(model: ViT, images: Sequence[tuple[ImageLike, str]], request: I
             f"there is no patch in row {patch[0] + 1}, column {patch[1] + 1}: "
             f"the grid has {rows} rows and {columns} columns"
         )
-    labels = labels_of(model)
+    labels = labels_or_numbers(model)
     wanted = None if request.label is None else class_number(labels, request.label)
     names = [name for _, name in images]
     batch = PreparedImages(model.preprocessing, [image for image, _ in images])
@@ -256,7 +256,7 @@ def view_of(
 ) -> View:
     """Return what a model sees in the images that are shown, with what contributed to the class `wanted`, or
     to the prediction for each."""
-    captions = captions_of(names[: len(images)], seen.lens, labels_of(model), true)
+    captions = captions_of(names[: len(images)], seen.lens, labels_or_numbers(model), true)
     pixels = model.preprocessing.denormalize(model.whole_patches(images))
     shown = [(rgb(each), caption) for each, caption in zip(pixels, captions, strict=True)]
     evidence = None if model.config.num_classes is None else relevances(model, images, wanted)
@@ -281,7 +281,7 @@ def short_name(model: str) -> str:
     return Path(model).name if Path(model).exists() else model
 
 
-def labels_of(model: ViT) -> Sequence[str]:
+def labels_or_numbers(model: ViT) -> Sequence[str]:
     """Return the model's labels; numbers where it has none."""
     numbers = range(model.config.num_classes or 0)
     return model.labels or [phrase("images.class-number", number=i) for i in numbers]

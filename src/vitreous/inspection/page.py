@@ -20,7 +20,7 @@ from markupsafe import Markup
 from vitreous import __version__
 from vitreous.inspection.charts import Chart
 from vitreous.inspection.images import Pixels, data_uri, enlarged, png
-from vitreous.languages import CURRENT, named, phrase, rendered_text, words
+from vitreous.languages import CURRENT, named_text, phrase, rendered_text, words
 from vitreous.results import Result, percent
 from vitreous.whole_files import whole, write_text
 
@@ -37,7 +37,7 @@ def finite_json(values: object, **options: Any) -> str:
 
 
 @pass_environment
-def text_of(environment: Environment, name: str) -> Markup:
+def asset_text(environment: Environment, name: str) -> Markup:
     """Return a style sheet or a script beside the templates as it is, whatever braces are in it."""
     assert environment.loader is not None
     text, *_ = environment.loader.get_source(environment, name)
@@ -56,10 +56,10 @@ TEMPLATES.policies["json.dumps_function"] = finite_json
 TEMPLATES.filters |= {"data_uri": data_uri, "percent": percent}
 TEMPLATES.globals |= {
     "phrase": phrase,
-    "named": named,
+    "named": named_text,
     "words": words,
     "language": CURRENT.get,
-    "text_of": text_of,
+    "text_of": asset_text,
     "policy": POLICY,
 }
 HTML: Any = TEMPLATES.get_template("parts.html.j2").module  # its macros are functions

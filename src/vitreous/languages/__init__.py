@@ -87,7 +87,7 @@ def words(path: str) -> Any:
     return found
 
 
-def named(path: str, otherwise: str, /, **values: object) -> str:
+def named_text(path: str, otherwise: str, /, **values: object) -> str:
     """Return the text at a dotted path of the catalog, with its values. A name that no catalog has, such as a
     metric of someone's own task, has the words `otherwise`."""
     group, _, name = path.partition(".")
@@ -115,11 +115,11 @@ def environment() -> Environment:
 
     made = Environment(undefined=StrictUndefined)
     made.filters |= {"percent": percent, "small": small_percentage, "number": "{:,}".format}
-    made.filters["unreadable"] = unreadable
+    made.filters["unreadable"] = unreadable_reason
     return made
 
 
-def unreadable(reason: str) -> str:
+def unreadable_reason(reason: str) -> str:
     """Return why an image cannot be read, which a run stores in English, in the language that is spoken; as
     it is where a library said it."""
     numbers = re.findall(r"\d+", reason)

@@ -49,12 +49,12 @@ def setting(default: T, description: str, **limits: Any) -> T:
     return field
 
 
-def kinds_of(annotation: object) -> set[object]:
+def alternative_types(annotation: object) -> set[object]:
     """Return the types among the alternatives of an annotation; of a Literal those of its values."""
     inner = get_args(annotation)
     if get_origin(annotation) is Literal:
         return {type(each) for each in inner}
-    return {annotation}.union(*map(kinds_of, inner)) if inner else {annotation}
+    return {annotation}.union(*map(alternative_types, inner)) if inner else {annotation}
 
 
 class Config(BaseModel):
@@ -82,7 +82,7 @@ class Config(BaseModel):
         """Refuse true and false where a number belongs, which they would count as."""
         for name, value in given.items() if isinstance(given, Mapping) else ():
             field = cls.model_fields.get(name)
-            if isinstance(value, bool) and field and bool not in kinds_of(field.annotation):
+            if isinstance(value, bool) and field and bool not in alternative_types(field.annotation):
                 raise ValueError(f"{name} is {str(value).lower()}, which is not an allowed value")
         return given
 

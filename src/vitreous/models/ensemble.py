@@ -110,7 +110,7 @@ class EnsembleConfig(Config):
     @property
     def feature_width(self) -> int:
         """Numbers of `Ensemble.features`: those of all members."""
-        return sum(width_of(member, self.channels) for member in self.members)
+        return sum(member_width(member, self.channels) for member in self.members)
 
     @property
     def title(self) -> str:
@@ -123,7 +123,7 @@ class EnsembleConfig(Config):
         return parts[0] if len(parts) == 1 else phrase("models.mean", parts=parts)
 
 
-def width_of(member: MemberConfig, channels: int) -> int:
+def member_width(member: MemberConfig, channels: int) -> int:
     """Return how many numbers a member sees of an image."""
     if isinstance(member.features, NetworkConfig):
         return member.features.network.feature_width
@@ -163,7 +163,7 @@ class Network(nn.Module):
             torch.tensor(each, device=values.device).view(-1, 1, 1)
             for each in (self.config.mean, self.config.std)
         )
-        images = (resized(values, size) / 255 - mean) / std
+        images = (resized_images(values, size) / 255 - mean) / std
         return self.network.features(images).flatten(1)
 
 
@@ -178,10 +178,10 @@ def stored_values(images: Images, prepared: Preprocessing) -> Float[Tensor, "B C
 def as_bytes(values: Float[Tensor, "B C H W"], side: int) -> Float[Tensor, "B C side side"]:
     """Return images squashed to a square, in whole numbers. Rounded a little above one half: a value between
     two bytes then becomes the same one in every engine."""
-    return (resized(values, (side, side)) + 0.501).floor().clamp(0, 255)
+    return (resized_images(values, (side, side)) + 0.501).floor().clamp(0, 255)
 
 
-def resized(values: Float[Tensor, "B C H W"], size: tuple[int, int]) -> Float[Tensor, "B C h w"]:
+def resized_images(values: Float[Tensor, "B C H W"], size: tuple[int, int]) -> Float[Tensor, "B C h w"]:
     """Return images at a size, as Pillow's bilinear filter resizes them; as they are where they have it. Two
     products with constants: every engine computes these alike."""
     height, width = values.shape[-2:]
@@ -304,7 +304,7 @@ class Together(nn.Module):
     def __init__(self, config: EnsembleConfig, task: str | None) -> None:
         super().__init__()
         self.task = task
-        self.widths = [width_of(member, config.channels) for member in config.members]
+        self.widths = [member_width(member, config.channels) for member in config.members]
         self.columns = [member.columns for member in config.members]
         heads: list[nn.Module] = []
         for member, width in zip(config.members, self.widths, strict=True):

@@ -41,7 +41,7 @@ from vitreous.models.bands import (
     to_bytes,
     upright_values,
 )
-from vitreous.outside import existing_path, read_regular, whole_number
+from vitreous.outside import existing_path, parse_digits, read_regular
 
 if TYPE_CHECKING:
     import torch
@@ -91,15 +91,15 @@ class BadImage(Exception):
         self.reason = reason
 
 
-def read_file(path: str | Path) -> bytes:
+def bytes_of_file(path: str | Path) -> bytes:
     """Return the bytes of a file. Raises BadImage."""
     try:
         return read_regular(existing_path(path))
     except (OSError, ValueError) as error:  # of a name with a null character
-        raise unreadable(path, error) from error
+        raise unreadable_file(path, error) from error
 
 
-def unreadable(path: str | Path, error: Exception) -> BadImage:
+def unreadable_file(path: str | Path, error: Exception) -> BadImage:
     """Return what is said of a file that cannot be opened or read."""
     return BadImage(str(path), getattr(error, "strerror", None) or str(error))
 
@@ -259,8 +259,8 @@ def pixmap(data: bytes) -> UInt8[np.ndarray, "H W bands"] | None:
     if head is None:
         return None
     try:
-        width = whole_number(head[2], low=1, high=MAX_PIXELS)
-        height = whole_number(head[3], low=1, high=MAX_PIXELS)
+        width = parse_digits(head[2], low=1, high=MAX_PIXELS)
+        height = parse_digits(head[3], low=1, high=MAX_PIXELS)
     except ValueError:
         return None
     bands = 3 if head[1] == b"6" else 1
@@ -590,14 +590,16 @@ class PillowImage(Stored):
         if self.channels not in (1, 3):
             check_bands(self.bands, self.channels, self.name)
         try:
-            return shown(self.image, self.channels)
+            return displayed_image(self.image, self.channels)
         except Exception as error:  # as in open_image
             endless = self.image.format in ("JPEG", "MPO") and "truncated" in str(error)
             if self.data is None or not endless:
                 raise BadImage(self.name, decoding_error(error)) from error
         # Pillow decodes a JPEG without an end when it gets one; what is missing is gray
         self.damage = ENDS_TOO_EARLY
-        return shown(load_pixels(open_image(self.data + JPEG_END, self.name), self.name), self.channels)
+        return displayed_image(
+            load_pixels(open_image(self.data + JPEG_END, self.name), self.name), self.channels
+        )
 
 
 class Jpeg(Stored):
@@ -754,7 +756,7 @@ def upright(image: ImageLike, channels: int = 3, value_range: Range | None = Non
         raise InputError(f"an image cannot be used: {bad.reason}") from None
 
 
-def shown(image: Image.Image, channels: int) -> Image.Image:
+def displayed_image(image: Image.Image, channels: int) -> Image.Image:
     """Return an image of 8 bits, upright, in sRGB or gray: its color profile applied, transparency composited
     on white, palettes, CMYK and YCbCr converted."""
     image = as_srgb(ImageOps.exif_transpose(image))

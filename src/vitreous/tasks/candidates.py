@@ -632,7 +632,7 @@ def final_model(table: CandidateTable, chosen: Candidate, network: Model | None 
     if len(chosen.parts) == 1 and chosen.learns:
         assert network is not None
         return network
-    prepared, problem = preprocessing_of(table, chosen, network), table.problem
+    prepared, problem = ensemble_preprocessing(table, chosen, network), table.problem
     members: list[tuple[MemberConfig, nn.Module, Model | None]] = []  # with its head and its network
     for part in chosen.parts:
         if part.method is None:
@@ -675,7 +675,7 @@ def network_config(model: Model) -> NetworkConfig:
     return NetworkConfig(network=without_head, mean=how.mean, std=how.std)
 
 
-def preprocessing_of(table: CandidateTable, chosen: Candidate, network: Model | None) -> Preprocessing:
+def ensemble_preprocessing(table: CandidateTable, chosen: Candidate, network: Model | None) -> Preprocessing:
     """Return how images are prepared for an ensemble: as for its network, or for classical methods."""
     for part in chosen.parts:
         if part.method is None:

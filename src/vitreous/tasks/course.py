@@ -15,7 +15,7 @@ from vitreous.evaluation.classification import ClassificationEvaluation
 from vitreous.evaluation.measures import is_network
 from vitreous.evaluation.result import FEWEST, Evaluation, Metric
 from vitreous.evaluation.scores import wilson_interval
-from vitreous.languages import named, phrase
+from vitreous.languages import named_text, phrase
 from vitreous.tasks import task_named
 from vitreous.tasks.result import read_candidates
 from vitreous.training.config import CommandConfig, TrainingConfig
@@ -111,7 +111,7 @@ def below_baseline(metric: Metric, baselines: Baselines) -> Iterator[Finding]:
         low, high = best["interval"]
         yield from finding(
             "below baseline",
-            metric=named(f"metrics.{metric.label.replace(' ', '_')}", metric.label),
+            metric=named_text(f"metrics.{metric.label.replace(' ', '_')}", metric.label),
             score=metric.text(),
             name=phrase(f"baselines.{best['name']}"),
             best=metric.text(best["accuracy"]),

@@ -108,11 +108,11 @@ def finish(
         said_before=tuple(plan.findings or ()),
     )
     result = replace(result, report=task.report(trained, result))
-    write_card(task.info.card, result)
+    write_run_card(task.info.card, result)
     return result
 
 
-def write_card(card: Card, result: RunResult) -> None:
+def write_run_card(card: Card, result: RunResult) -> None:
     """Write what the model is, how good it is, how it was made and how to use it."""
     run, config = result.run, result.run.config
     known = {**result.to_json(), **dict(config)}
@@ -121,7 +121,7 @@ def write_card(card: Card, result: RunResult) -> None:
     init, recipe = known.get("init"), known.get("recipe") or "of its own"
     model: Any = getattr(result.answerer, "model", result.answerer)
     facts = {
-        **measured(result.evaluation),
+        **metric_rows(result.evaluation),
         "Data": f"`{config.source}`, {result.train_count} examples to train on",
         **{name: text.format(**known).replace("|", " ") for name, text in card.facts.items()},
         "Initialized from": f"`{init}`" if init else "random weights",
@@ -144,7 +144,7 @@ def write_card(card: Card, result: RunResult) -> None:
     write_text(run.path / "README.md", text)
 
 
-def measured(evaluation: Evaluation | None) -> dict[str, str]:
+def metric_rows(evaluation: Evaluation | None) -> dict[str, str]:
     """Return a row for each metric; the first says on how many examples."""
     if not evaluation:
         return {"Accuracy": "not measured: the data have no held-out part"}
@@ -159,7 +159,7 @@ def measured(evaluation: Evaluation | None) -> dict[str, str]:
     return rows
 
 
-def examined(task: AnyTask, data: Any, tell: Callable[[str], None]) -> list[Finding]:
+def report_known_findings(task: AnyTask, data: Any, tell: Callable[[str], None]) -> list[Finding]:
     """Return what is known of data before a training begins on them; it is said first."""
     found = known_findings(data, labels=task.info.targets != "unlabeled")
     for sentence in data_notes(found):

@@ -57,7 +57,7 @@ INSPECTING: frozenset[str] = OPENING | {"label", "patch", "compare", "attributio
 TRAINING: frozenset[str] = frozenset(ImageOptions.__annotations__)
 
 
-def measured(data: DataSummary) -> Tree:
+def measured_preprocessing(data: DataSummary) -> Tree:
     """Return what was measured of the values of a dataset's images, for their preprocessing."""
     found: dict[str, object] = {}
     if data.value_range is not None:
@@ -125,7 +125,7 @@ class ImageTask(Task[ImageConfigT, ImagesT, ImageDataset, ModelT]):
                 half = {"mean": (0.5,) * bands, "std": (0.5,) * bands}
                 fields = merged({"model": {"channels": bands}, "preprocessing": half}, fields)
             config = initial_model.fitted_to_checkpoint(config, init, fields, choice.imposed)
-        config = training_settings.configure(config, measured(data.summary))
+        config = training_settings.configure(config, measured_preprocessing(data.summary))
         config = self.configured(config, data, {**settings, "task": self.name})
         # The batch is checked once everything that can set it has been laid down. A user's that is too large
         # is refused; a recipe's is made smaller, and what depends on it (rate, warm-up) with it.

@@ -289,7 +289,7 @@ def rate_factor(model: ViTConfig | BiTConfig) -> float:
     return min(1.0, RATED_WIDTH / (model.width if isinstance(model, ViTConfig) else 768))
 
 
-def weights_of(encoder: ViTConfig | BiTConfig) -> int:
+def encoder_weight_count(encoder: ViTConfig | BiTConfig) -> int:
     """Return how many weights an encoder has: its stem, its layers and its positions, without a head."""
     with torch.device("meta"):
         model = build_model(encoder.model_copy(update={"num_classes": None}))
@@ -303,7 +303,7 @@ def choose_fine_tuning(
     whose rate falls with the model's width, and in a ViT from layer to layer towards the image."""
     chosen = choose_recipe(source, data, resize=resize)
     own = chosen.config
-    small = weights_of(encoder) < SMALL_ENCODER
+    small = encoder_weight_count(encoder) < SMALL_ENCODER
     epochs = own.training.epochs
     assert epochs is not None  # as `choose_recipe` has it
     if not small:

@@ -248,7 +248,7 @@ class Regression(ImageTask[RegressionConfig, Splits, ImageAnswerer]):
     def validation_scores(
         self, config: RegressionConfig, model: nn.Module, images: ImageDataset, **options: Unpack[Batching]
     ) -> Mapping[str, float]:
-        found, numbers = numbers_of(model, images, **options), config.regression
+        found, numbers = predicted_numbers(model, images, **options), config.regression
         values = found.values.flatten().numpy() * numbers.scale + numbers.center
         targets = images.targets.tensor(found.indices).numpy()
         share, error, _ = scores_of(targets, values)
@@ -263,7 +263,7 @@ class Regression(ImageTask[RegressionConfig, Splits, ImageAnswerer]):
     def evaluate(
         self, answerer: ImageAnswerer, examples: ImageDataset, **options: Unpack[Batching]
     ) -> RegressionEvaluation:
-        found = numbers_of(answerer, examples, **options)
+        found = predicted_numbers(answerer, examples, **options)
         return RegressionEvaluation(
             targets=examples.targets.tensor(found.indices).numpy().astype(float),
             predictions=found.values.flatten().numpy().astype(float),
@@ -330,7 +330,7 @@ def scatter_figure(evaluation: RegressionEvaluation) -> page.Exhibit:
     return page.exhibit("scatter", charts.Chart(figure, [header, *numbers]))
 
 
-def numbers_of(model: nn.Module, images: ImageDataset, **options: Unpack[Batching]) -> ModelOutputs:
+def predicted_numbers(model: nn.Module, images: ImageDataset, **options: Unpack[Batching]) -> ModelOutputs:
     """Return the model's number for every image."""
     return compute_outputs(model, images, lambda batch: number_outputs(model, batch.images), **options)
 

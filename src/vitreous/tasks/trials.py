@@ -42,10 +42,10 @@ from vitreous.tasks.candidates import (
     network_outputs,
     problem_of,
 )
-from vitreous.tasks.finish import examined
+from vitreous.tasks.finish import report_known_findings
 from vitreous.tasks.fit import fit, seconds_after
 from vitreous.tasks.kept_trials import KeptTrials, keep_trials, kept_trials
-from vitreous.tasks.recipe_choice import SMALL, SMALL_ENCODER, weights_of
+from vitreous.tasks.recipe_choice import SMALL, SMALL_ENCODER, encoder_weight_count
 from vitreous.tasks.result import write_candidates
 from vitreous.tasks.task import AnyPlan, AnyTask, Plan, Trained, Tree
 from vitreous.tasks.training_run import open_run, plan_of_run, recorded_parts, with_run
@@ -137,7 +137,7 @@ def plan_by_trials(
             check_free_for_run(out, "train")
             check_utf8(str(out), Param("out"))
         options = {"offline": offline, "given": given}
-        plan = replace(plan, findings=examined(plan.task, plan.data, tell))
+        plan = replace(plan, findings=report_known_findings(plan.task, plan.data, tell))
         trials = Trials(plan, settings, place.device, tell, out, clock, options, kept)
         training, notes = compare_candidates(trials)
         folder = str(trials.run.path.absolute()) if trials.run else None
@@ -260,7 +260,9 @@ def compare_candidates(trials: Trials) -> tuple[TrainingMethod, tuple[str, ...]]
         except InputError as error:  # weights that are not finite, for example
             tell(said("{name} is not used: {reason}", name=name, reason=error))
             continue
-        if weights_of(described_checkpoint(name)[0]) >= SMALL_ENCODER:  # which may forget what it knows
+        if (
+            encoder_weight_count(described_checkpoint(name)[0]) >= SMALL_ENCODER
+        ):  # which may forget what it knows
             both: dict[str, Any] = {"training": {**first_head, **LORA}}
             trainings.insert(0, TrainingMethod(f"LoRA of {name}", "lora", name, both))
         trainings.insert(0, tuned)
@@ -441,7 +443,7 @@ class Trials:
             for rows, others in grouped.folds(table.truth):
                 learned, left = data.train.subset(rows), data.train.subset(others)
                 parts.append((data._replace(train=learned, validation=left, test=None), others))
-        config = shortened(config, SHARE / len(parts))
+        config = trial_config(config, SHARE / len(parts))
         if config.training.minutes is not None:
             most = LONGEST_TRIAL / 60 / len(parts)
             config = with_training(config, length=length_of(minutes=min(config.training.minutes, most)))
@@ -586,7 +588,7 @@ def encoder_at_hand(
     return None
 
 
-def shortened(config: RunConfig, share: float) -> RunConfig:
+def trial_config(config: RunConfig, share: float) -> RunConfig:
     """Return the configuration of a trial, which takes a share of the training."""
     training = config.training
     length = length_of(

@@ -277,7 +277,7 @@ def alternatives(annotation: object) -> tuple[object, ...]:
     return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
 
 
-def written(annotation: object) -> str:
+def annotation_text(annotation: object) -> str:
     """Return the type of an option as a signature has it."""
     kinds = [
         kind.__forward_arg__ if isinstance(kind, ForwardRef) else inspect.formatannotation(kind)
@@ -305,7 +305,7 @@ def with_options(declared: type) -> Callable[[FunctionT], FunctionT]:
                 name,
                 inspect.Parameter.KEYWORD_ONLY,
                 default=default,
-                annotation=written(declared.__annotations__[name]),
+                annotation=annotation_text(declared.__annotations__[name]),
             )
             for name, default in defaults.items()
         ]

@@ -51,7 +51,7 @@ def validated(tree: Tree, run: type[AnyConfig]) -> AnyConfig:
         if issubclass(run, RunConfig):
             if "model" not in tree:
                 raise InputError("the configuration has no [model]: use config.toml as the run wrote it")
-            where, kind = "model", kind_of(tree["model"], run)
+            where, kind = "model", model_config_kind(tree["model"], run)
             tree["model"] = kind(**tree["model"])
             where, kind = "", run
         return run(**tree)
@@ -59,7 +59,7 @@ def validated(tree: Tree, run: type[AnyConfig]) -> AnyConfig:
         raise InputError(explain(error, where, kind)) from None
 
 
-def kind_of(model: Tree, run: type[RunConfig]) -> type[ViTConfig] | type[BiTConfig]:
+def model_config_kind(model: Tree, run: type[RunConfig]) -> type[ViTConfig] | type[BiTConfig]:
     """Return BiTConfig for a tree with stages of layers at its top level, else the run's kind of ViT."""
     return BiTConfig if "layers" in model else run.vit
 
@@ -89,7 +89,7 @@ def with_model_of_its_kind(tree: Tree, override: Tree, run: type[RunConfig]) -> 
     """Return the tree without the fields of a BiT if its model is now a ViT, or the other way round."""
     wanted = override.get("model", {})
     decisive = wanted if "layers" in wanted or "depth" in wanted else tree["model"]
-    kind = kind_of(decisive, run)
+    kind = model_config_kind(decisive, run)
     model = {key: value for key, value in tree["model"].items() if key in kind.model_fields}
     return {**tree, "model": model}
 
@@ -124,7 +124,7 @@ def fill(table: tomlkit.TOMLDocument | Table, config: BaseModel) -> None:
         if name == "source_from_run" and getattr(config, name) is None:
             continue  # data that have no path
         if name not in groups:
-            item = tomlkit.item(plain(getattr(config, name)))
+            item = tomlkit.item(toml_value(getattr(config, name)))
             if field.description:
                 item.comment(field.description)
             table.add(name, item)
@@ -134,12 +134,12 @@ def fill(table: tomlkit.TOMLDocument | Table, config: BaseModel) -> None:
         table.add(name, inner)
 
 
-def plain(value: object) -> object:
+def toml_value(value: object) -> object:
     """Return a value as TOML can hold it."""
     if value is None:
         return "none"
     if isinstance(value, tuple | list):
-        return [plain(each) for each in value]
+        return [toml_value(each) for each in value]
     return value
 
 

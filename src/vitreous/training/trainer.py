@@ -123,7 +123,7 @@ class Trainer:
         with self.signals(), self.threads:
             try:
                 self.call("on_train_begin")
-                self.plan()
+                self.estimate_length()
                 ended = learner.is_out_of_patience(self.config)
                 if learner.step == 0:
                     self.save()  # something to go back to, and proof that the disk takes it
@@ -157,7 +157,7 @@ class Trainer:
                 self.train_step.prepare(batch)
                 self.count_step()  # the step before this one
                 self.train_step.take()
-            self.plan()
+            self.estimate_length()
             row_due = self.row_is_due()
             try:
                 if row_due or not self.train_step.late:
@@ -171,7 +171,7 @@ class Trainer:
             # Its row, with a validation at the end of an epoch.
             if row_due:
                 measured = self.write_row(lr)
-                self.plan(least=learner.step + (not measured))  # a validation takes time
+                self.estimate_length(least=learner.step + (not measured))  # a validation takes time
                 clock = self.clock()
 
             # Saving, and the end.
@@ -232,7 +232,7 @@ class Trainer:
             self.bad.exchange()
         return interrupted, saving, ending
 
-    def plan(self, *, least: int = 0) -> None:
+    def estimate_length(self, *, least: int = 0) -> None:
         """Estimate the number of steps where training ends after a time, at least so many: after every step;
         with several processes the first one does, and the others hear of it, about a hundred times in all."""
         step = self.learner.step

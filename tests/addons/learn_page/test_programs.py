@@ -19,7 +19,7 @@ from tests.addons.learn_page.programs import (
 from tests.addons.learn_page.test_learn_page import CONVOLUTIONS, make_model
 
 import vitreous as vt
-from vitreous.addons.learn_page.page import DIGITS, in_8_bits, practice_of, tensors_of, weights_of
+from vitreous.addons.learn_page.page import DIGITS, in_8_bits, page_weights, practice_of, tensors_of
 from vitreous.data.config import DataConfig
 from vitreous.data.sources import open_data
 from vitreous.layers.embedding import from_patches, to_patches
@@ -205,7 +205,7 @@ def test_weights_in_8_bits_are_those_of_the_model(kernel: str) -> None:
     model = make_model(width=18, heads=3, head_dim=5, mlp_dim=13, patch_size=4).half().float()
     in_8_bits(model)
     tensors = dict(tensors_of(model))
-    data = {"config": as_data(model)["config"], "bits": 8, **weights_of(tensors, 8)}
+    data = {"config": as_data(model)["config"], "bits": 8, **page_weights(tensors, 8)}
     in_kernel, found = run_node(KERNELS[kernel] + EIGHT_BITS, data)
     assert in_kernel == (kernel == "in WebAssembly")
     assert {name for name, *_ in data["compact"]} >= {"blocks.0.mlp.expand.weight", "head.weight"}

@@ -8,7 +8,12 @@ import pytest
 import torch
 
 import vitreous as vt
-from vitreous.addons.optimize.token_merging import can_merge_tokens, merge, merging_layers, with_merged_tokens
+from vitreous.addons.optimize.token_merging import (
+    can_merge_tokens,
+    merge_tokens,
+    merging_layers,
+    with_merged_tokens,
+)
 from vitreous.errors import InputError
 
 TINY: dict[str, Any] = {
@@ -39,7 +44,7 @@ def test_merging_by_hand() -> None:
     """Of four patches the first and the fourth have the same key, and the third is like neither."""
     keys = torch.tensor([[[0.0, 0], [1, 0], [0, 1], [-1, 0.1], [1, 0]]])  # after one prefix token
     z = torch.arange(10.0).reshape(1, 5, 2)
-    merged, sizes = merge(z, torch.tensor([1.0, 3, 1, 1, 1])[None, :, None], keys, 1, 1)
+    merged, sizes = merge_tokens(z, torch.tensor([1.0, 3, 1, 1, 1])[None, :, None], keys, 1, 1)
     assert sizes[0, :, 0].tolist() == [1, 1, 1, 4]  # prefix, third, second, fourth with the first
     torch.testing.assert_close(merged[0, 0], z[0, 0])
     torch.testing.assert_close(merged[0, 3], (3 * z[0, 1] + z[0, 4]) / 4)

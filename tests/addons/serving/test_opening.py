@@ -13,7 +13,7 @@ from PIL import Image
 import vitreous as vt
 from vitreous.addons.segmentation.model import Segmenter, SegmenterConfig
 from vitreous.addons.serving.limits import ServerLimits
-from vitreous.addons.serving.models import Classifier, Question, Regressor, ServedModel, parse
+from vitreous.addons.serving.models import Classifier, Question, Regressor, ServedModel, parse_parameters
 from vitreous.addons.serving.run import load_served
 from vitreous.checkpoints.saving import save
 from vitreous.errors import InputError
@@ -35,7 +35,7 @@ def asked(served: ServedModel, endpoint: str) -> Any:
     """What one image is answered."""
     pixels, _ = served.prepare(image(), "x")
     found = next(each for each in served.endpoints if each.name == endpoint)
-    (answer,) = found.answer([Question("x", pixels, parse({}, found.parameters))])
+    (answer,) = found.answer([Question("x", pixels, parse_parameters({}, found.parameters))])
     return answer
 
 

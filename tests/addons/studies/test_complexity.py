@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from vitreous.addons.studies.complexity import LAYERS, NEIGHBORS, LayerTrial, exponent, operations
+from vitreous.addons.studies.complexity import LAYERS, NEIGHBORS, LayerTrial, counted_operations, exponent
 from vitreous.addons.studies.laboratory import Laboratory
 
 
@@ -21,7 +21,7 @@ def test_every_layer_keeps_the_shape_and_counts_as_its_formula(name):
     make, _, (n, d) = LAYERS[name]
     assert make(8)(torch.randn(1, 5, 8)).shape == (1, 5, 8)
     base, longer, wider = (
-        operations(make(width), length, width) for length, width in ((64, 8), (128, 8), (64, 16))
+        counted_operations(make(width), length, width) for length, width in ((64, 8), (128, 8), (64, 16))
     )
     assert math.log2(longer / base) == pytest.approx(n)
     assert math.log2(wider / base) == pytest.approx(d)

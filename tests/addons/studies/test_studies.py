@@ -22,7 +22,7 @@ from vitreous.addons.studies.laboratory import (
     Laboratory,
     OwnImages,
     cache_key,
-    normalized,
+    normalized_images,
     pixels_of,
     world_of,
 )
@@ -269,7 +269,9 @@ def fresh(**fields: Any) -> ViT:
 @pytest.fixture(scope="module")
 def images() -> LabeledImages:
     part = pixels_of(world_of(replace(BASE, data="world:textures:8@16,test=64")), "test", 0)
-    return LabeledImages(normalized(part.whole, (16, 16), torch.device("cpu")), part.factors, "textures", 0)
+    return LabeledImages(
+        normalized_images(part.whole, (16, 16), torch.device("cpu")), part.factors, "textures", 0
+    )
 
 
 def test_shuffling_changes_nothing_without_positions_and_something_with_them(images: LabeledImages) -> None:
@@ -283,7 +285,9 @@ def test_a_shift_moves_the_window_over_the_image_and_not_its_border() -> None:
     world = larger_canvas(world_of(replace(BASE, data="world:textures:8@16,scale=0.8,test=64")))
     assert (world.size, world.scale, world.shift) == (32, 0.4, 0.0)
     part = pixels_of(replace(world, test=8), "test", 0)
-    canvas = LabeledImages(normalized(part.whole, (32, 32), torch.device("cpu")), part.factors, "textures", 0)
+    canvas = LabeledImages(
+        normalized_images(part.whole, (32, 32), torch.device("cpu")), part.factors, "textures", 0
+    )
     model = fresh()
     with torch.inference_mode():
         found = equivariance(model, canvas)

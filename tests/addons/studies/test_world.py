@@ -11,7 +11,7 @@ from vitreous.addons.studies.world import (
     WorldImages,
     WorldOptions,
     glyph,
-    parse,
+    parse_world,
     shapes,
     templates,
 )
@@ -21,12 +21,12 @@ from vitreous.errors import InputError
 
 
 def drawn(rest: str, part: str = "train", seed: int = 0, count: int = 8) -> np.ndarray:
-    return WorldImages(parse(rest), part, seed).draw(np.arange(count))
+    return WorldImages(parse_world(rest), part, seed).draw(np.arange(count))
 
 
 def test_an_image_depends_on_seed_part_and_index_alone() -> None:
-    whole = WorldImages(parse("shapes:40@24"), "train", 0)
-    longer = WorldImages(parse("shapes:400@24"), "train", 0)
+    whole = WorldImages(parse_world("shapes:40@24"), "train", 0)
+    longer = WorldImages(parse_world("shapes:400@24"), "train", 0)
     together = whole.draw(np.arange(40))
     np.testing.assert_array_equal(longer.draw(np.array([39]))[0], together[39])
     np.testing.assert_array_equal(np.asarray(whole.image(39)), together[39])  # kept in blocks
@@ -39,7 +39,7 @@ def test_an_image_depends_on_seed_part_and_index_alone() -> None:
 def test_all_labels_are_labels_of_the_same_images() -> None:
     for labels in set(LABELS) - {"glyphs"}:
         np.testing.assert_array_equal(drawn(f"{labels}@24"), drawn("shapes@24"))
-    images = WorldImages(parse("objects:64"), "train", 0)
+    images = WorldImages(parse_world("objects:64"), "train", 0)
     for index in range(64):
         shape = list(shapes())[images.factors["shapes"][index]]
         assert images.label(index).endswith(f"-{shape}")
@@ -47,7 +47,7 @@ def test_all_labels_are_labels_of_the_same_images() -> None:
 
 @pytest.mark.parametrize("labels", LABELS)
 def test_classes_are_balanced(labels: str) -> None:
-    images = WorldImages(parse(f"{labels}:1152"), "train", 3)
+    images = WorldImages(parse_world(f"{labels}:1152"), "train", 3)
     counts = np.bincount(images.targets.strata(), minlength=len(images.classes))
     assert counts.max() - counts.min() <= (20 if labels == "objects" else 1)
 
@@ -105,4 +105,4 @@ def test_opened_by_name() -> None:
 )
 def test_mistakes_are_named(rest: str, said: str) -> None:
     with pytest.raises(InputError, match=said):
-        parse(rest)
+        parse_world(rest)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import vitreous as vt
-from vitreous.addons.text.batches import TextBatch, padded, tokens_per_target
+from vitreous.addons.text.batches import TextBatch, padded_ids, tokens_per_target
 from vitreous.addons.text.config import CaptionerConfig
 from vitreous.addons.text.models import Reader, Translator
 from vitreous.addons.text.task import (
@@ -141,7 +141,7 @@ def test_a_run_made_longer_before_its_first_checkpoint_has_nothing_of_the_initia
 
 def test_padding_counts_nowhere_in_the_loss(tiny):
     model = fresh_model(tiny).eval()
-    source, target = padded([[5, 6, 2], [7, 2]]), padded([[1, 8, 9, 2], [1, 8, 2]])
+    source, target = padded_ids([[5, 6, 2], [7, 2]]), padded_ids([[1, 8, 9, 2], [1, 8, 2]])
     objective = next_token(0.1)
     tokens = tokens_per_target([[1, 8, 9, 2], [1, 8, 2]], 2)
     together, _ = objective(model, TextBatch(source, target, tokens), torch.Generator())
@@ -165,7 +165,7 @@ def test_padding_counts_nowhere_in_the_loss(tiny):
 
 def test_label_smoothing_is_the_papers(tiny):
     model = fresh_model(tiny).eval()
-    source, target = padded([[5, 6, 2]]), padded([[1, 8, 2]])
+    source, target = padded_ids([[5, 6, 2]]), padded_ids([[1, 8, 2]])
     batch = TextBatch(source, target, torch.tensor([2.0]))
     plain, smooth = (next_token(s)(model, batch, torch.Generator())[0] for s in (0.0, 0.1))
     log_p = model(source, target[:, :-1]).log_softmax(dim=-1)

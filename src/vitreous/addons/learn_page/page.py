@@ -145,7 +145,7 @@ def write_learn_page(
     parameters = sum(each.numel() for each in model.parameters())
     most = MOST_RECORDED if parameters > LARGEST else None
     shown = [prepared.image(image) for image, _ in samples[:most]]
-    model, bits, rounding = rounded(model, prepared(shown))
+    model, bits, rounding = rounded_model(model, prepared(shown))
     recorded = parameters * bits > 8 * LARGEST
     if recorded:
         shown = shown[:MOST_RECORDED]
@@ -176,7 +176,7 @@ def write_learn_page(
         "alone": alone,
         "bits": bits,
         "rounding": rounding,
-        **weights_of(tensors, bits),
+        **page_weights(tensors, bits),
         "samples": [
             {
                 "label": label,
@@ -313,7 +313,7 @@ def reason_against(model: nn.Module) -> str | None:
 
 
 @torch.inference_mode()
-def rounded(model: ViT, images: Tensor) -> tuple[ViT, int, float]:
+def rounded_model(model: ViT, images: Tensor) -> tuple[ViT, int, float]:
     """Return a model as the page has it, the bits of a weight, and by how much storing them changes a
     probability on images at most."""
     parameters = sum(each.numel() for each in model.parameters())
@@ -416,7 +416,7 @@ def in_levels(weight: Tensor) -> tuple[Tensor, Tensor]:
     return (rows / step).round(), step
 
 
-def weights_of(tensors: Mapping[str, Tensor], bits: int) -> dict[str, object]:
+def page_weights(tensors: Mapping[str, Tensor], bits: int) -> dict[str, object]:
     """Return tensors as the page stores them: in 8 bits matrices as levels, of which those of a row have a
     step, and all others as fp16."""
     levels: list[Tensor] = []

@@ -132,7 +132,7 @@ def engine_candidates(model: Model, engines: Sequence[str], device: torch.device
             yield from (BackendConfig(best, precision, count) for precision in lower or ["fp32"])
 
 
-def opened(
+def open_candidate(
     model: Model, candidate: BackendConfig, file: Path, samples: Sequence[NDArray[np.float32]]
 ) -> nn.Module:
     """Return a model that is computed as a candidate says; `file` is written where its engine reads one."""
@@ -184,7 +184,7 @@ def optimize(
             say(f"{candidate} ...")
             file = Path(place) / f"{number}{FILES.get(candidate.engine, '')}"
             try:
-                module = model if not number else opened(model, candidate, file, samples)
+                module = model if not number else open_candidate(model, candidate, file, samples)
             except Exception as error:  # of an engine: this candidate is not to be had
                 say(f"without {candidate}: {' '.join(str(error).split())[:200]}")
                 continue
@@ -207,7 +207,7 @@ def optimize(
                 times,
                 single,
                 # a GPU's memory is not that of a process
-                memory_of(folder, kept, candidate, timed_batch) if device.type == "cpu" else 0,
+                peak_memory_of(folder, kept, candidate, timed_batch) if device.type == "cpu" else 0,
                 not rows or metric >= rows[0].metric - budget - 1e-9,
             )
             rows.append(row)
@@ -324,7 +324,7 @@ with torch.inference_mode():
 """
 
 
-def memory_of(folder: Path, file: Path | None, candidate: BackendConfig, batch: int) -> int:
+def peak_memory_of(folder: Path, file: Path | None, candidate: BackendConfig, batch: int) -> int:
     """Return the peak memory of a process that computes one batch as a candidate does, from its file or from
     the weights in `folder`; or 0 where the system does not tell, or the process fails."""
     program, path = (WITH_FILE, file) if file else (WITH_WEIGHTS, folder)

@@ -53,7 +53,7 @@ class MergingEncoder(nn.Module):
             z = z + block.attention_branch(attention.out(attention.sub_norm(join_heads(attended))))
             count = min(self.count, (z.shape[1] - self.prefix) // 2)
             if count and number in self.merging:
-                z, sizes = merge(z, sizes, key.mean(dim=1), count, self.prefix)
+                z, sizes = merge_tokens(z, sizes, key.mean(dim=1), count, self.prefix)
                 merged = True
             z = z + block.mlp_branch(block.mlp(block.mlp_norm(z)))
         return z
@@ -64,7 +64,7 @@ def merging_layers(depth: int) -> list[int]:
     return sorted({round(depth * part / 4) for part in (1, 2, 3)} & {*range(1, depth)})
 
 
-def merge(
+def merge_tokens(
     z: Tokens, sizes: Sizes, keys: Float[Tensor, "B T E"], count: int, prefix: int
 ) -> tuple[Float[Tensor, "B T2 D"], Float[Tensor, "B T2 1"]]:
     """Merge `count` tokens into others by bipartite soft matching: every second patch finds the most

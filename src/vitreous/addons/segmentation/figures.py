@@ -18,7 +18,7 @@ from vitreous.addons.segmentation.masked import IGNORED, Mask, MaskedDataset, ov
 from vitreous.addons.segmentation.model import Segmenter
 from vitreous.data.findings import Finding
 from vitreous.inspection.capture import capture_attention
-from vitreous.inspection.charts import FIRST, INK, ONE_CHART, SECOND, Chart, canvas, shortened
+from vitreous.inspection.charts import FIRST, INK, ONE_CHART, SECOND, Chart, canvas, shortened_name
 from vitreous.inspection.images import Pixels, overlay, rgb
 from vitreous.inspection.measures import map_words
 from vitreous.inspection.model_figures import attention_figure, model_summary, positions_figure
@@ -61,7 +61,7 @@ def iou_figure(evaluation: SegmentationEvaluation) -> Exhibit | LeftOut:
             axes.plot(100 * np.array(interval), [place, place], color=INK, linewidth=1.2)
             axes.text(102, float(place), percent(value), va="center")
         axes.axvline(100 * evaluation.miou, color=SECOND, linewidth=1.2)
-        axes.set_yticks(places, [shortened(name) for name in names])
+        axes.set_yticks(places, [shortened_name(name) for name in names])
         axes.set_ylim(len(names) - 0.4, -0.6)
         axes.set_xlim(0, 114)
         axes.set_xticks(range(0, 101, 20))

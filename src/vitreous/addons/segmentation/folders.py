@@ -32,7 +32,7 @@ from vitreous.data.sources import summarize
 from vitreous.data.workers import in_threads
 from vitreous.errors import InputError
 from vitreous.models.preprocessing import Preprocessing
-from vitreous.models.stored import BadImage, Stored, is_gray, open_image, read_file, upright_size
+from vitreous.models.stored import BadImage, Stored, bytes_of_file, is_gray, open_image, upright_size
 from vitreous.outside import local_path
 
 LAYOUT = "put images into images/ and masks of the same names into masks/ (PNG, the value is the class)"
@@ -65,7 +65,7 @@ class MaskedFiles(MaskedDataset):
         return self.opened(index, how), read_mask(self.pairs[index][1], self.legend)
 
     def encoded(self, index: int) -> bytes:
-        return read_file(self.pairs[index][0])
+        return bytes_of_file(self.pairs[index][0])
 
 
 def open_masked(spec: str, config: DataConfig, *, classes: tuple[str, ...] | None = None) -> MaskSplits:
@@ -183,7 +183,7 @@ def check_files(pairs: Sequence[tuple[Path, Path]], legend: Legend | None) -> li
 
     def check(pair: tuple[Path, Path]) -> tuple[int, int, int] | None:
         try:
-            image, mask = (open_image(read_file(path), str(path)) for path in pair)
+            image, mask = (open_image(bytes_of_file(path), str(path)) for path in pair)
             height, width = upright_size(image, str(pair[0]))
         except BadImage:
             return None

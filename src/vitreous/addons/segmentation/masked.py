@@ -23,7 +23,7 @@ from vitreous.data.loading import BatchRows, Sample
 from vitreous.data.transforms import random_crop
 from vitreous.errors import InputError
 from vitreous.models.preprocessing import Preprocessing, to_tensor
-from vitreous.models.stored import ImageLike, Stored, load_pixels, open_image, read_file
+from vitreous.models.stored import ImageLike, Stored, bytes_of_file, load_pixels, open_image
 from vitreous.outside import read_text
 
 Mask = UInt8[np.ndarray, "H W"]
@@ -125,7 +125,7 @@ def read_mask(path: Path, legend: Legend | None) -> Mask:
     """The class of each pixel of a file, 255 where there is none; without a legend any. Raises BadImage,
     InputError."""
     name = str(path)
-    image = open_image(read_file(path), name)
+    image = open_image(bytes_of_file(path), name)
     check_mode(image, name, legend)
     load_pixels(image, name)
     if image.mode not in INDEX_MODES:

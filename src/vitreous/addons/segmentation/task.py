@@ -42,7 +42,7 @@ from vitreous.models.config_parts import setting
 from vitreous.models.preprocessing import ImagePreparation, Preparation
 from vitreous.models.stored import BadImage, upright
 from vitreous.results import percent
-from vitreous.tasks.images import OPENING, READING, TRAINING, ImageTask, measured
+from vitreous.tasks.images import OPENING, READING, TRAINING, ImageTask, measured_preprocessing
 from vitreous.tasks.recipe_choice import Reason, RecipeChoice, packaged_config
 from vitreous.tasks.result import RunResult
 from vitreous.tasks.task import IMAGES, Card, TaskInfo, Trained, Tree, get_held_out, module_of
@@ -106,7 +106,7 @@ def masks_config(data: MaskSplits) -> SegmentationConfig:
     training = {"length": length_of(epochs=epochs), "batch_size": min(16, max(images // 4, 1))}
     shown = {"mean": (0.5,), "std": (0.25,)} if data.summary.channels == 1 else {}
     settings = {"source": data.name, "model": model, "preprocessing": shown, "training": training}
-    settings = merged(settings, measured(data.summary))
+    settings = merged(settings, measured_preprocessing(data.summary))
     return packaged_config(SegmentationConfig, RECIPES / "masks.toml", settings)
 
 

@@ -21,7 +21,7 @@ from starlette.exceptions import HTTPException
 from vitreous import __version__
 from vitreous.addons.serving.batching import Batcher
 from vitreous.addons.serving.limits import Guard, Refused, ServerLimits
-from vitreous.addons.serving.models import AnswerBody, Endpoint, Question, ServedModel, parse
+from vitreous.addons.serving.models import AnswerBody, Endpoint, Question, ServedModel, parse_parameters
 from vitreous.models.config_parts import Config
 from vitreous.models.stored import BadImage
 
@@ -181,7 +181,7 @@ def add_endpoint(app: FastAPI, server: Server, endpoint: Endpoint) -> None:
 
     async def handle(request: Request) -> Response:
         images, given = await read_images(request, server.limits)
-        parameters = parse(given, endpoint.parameters)
+        parameters = parse_parameters(given, endpoint.parameters)
         png = getattr(parameters, "format", "json") == "png"
         if png and len(images) > 1:
             raise Refused(400, f"format=png answers one image, not {len(images)}: send one")

@@ -126,7 +126,7 @@ class LookAnswer(BaseModel):
     values: list[list[float]] = Field(description="a weight for each patch, row by row")
 
 
-def parse(given: Mapping[str, object], kind: type[Config]) -> Config:
+def parse_parameters(given: Mapping[str, object], kind: type[Config]) -> Config:
     """The parameters of a request. Raises InputError: an unknown name, or a value that does not do."""
     known = list(kind.model_fields)
     for name in given:

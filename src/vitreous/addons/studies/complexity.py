@@ -100,7 +100,7 @@ class LayerTrial:
             times = {(n, d): seconds(make(d), n, d, self.repeats) for n, d in sizes}
         finally:
             torch.set_num_threads(threads)
-        counts = {(n, d): operations(make(d), n, d) for n, d in sizes}
+        counts = {(n, d): counted_operations(make(d), n, d) for n, d in sizes}
         powers = exponent(lengths, [times[size] for size in over_n])
         in_width = exponent(widths, [times[size] for size in over_d])
         counted = [exponent(lengths, [counts[size] for size in over_n])]
@@ -132,7 +132,7 @@ def seconds(run: Layer, length: int, width: int, repeats: int) -> float:
 
 
 @torch.inference_mode()
-def operations(run: Layer, length: int, width: int) -> float:
+def counted_operations(run: Layer, length: int, width: int) -> float:
     """Return the operations of all matrix products and convolutions of one call, as PyTorch counts them."""
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
         run(torch.zeros(1, length, width))

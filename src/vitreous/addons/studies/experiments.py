@@ -113,7 +113,7 @@ def optimizer() -> Study:
     return Study("optimizer", tuple(variants), (), measure="few-shot")
 
 
-def operations(model: Tree) -> float:
+def token_operations(model: Tree) -> float:
     """Of a token in all layers: projections, attention over 17 tokens for patches of 4 pixels, and MLP."""
     width, tokens = model["width"], (16 // model["patch_size"][0]) ** 2 + 1
     layer = 4 * width**2 + 2 * tokens * width + 2 * width * model["mlp_dim"]
@@ -139,7 +139,7 @@ def shape() -> Study:
     variants = []
     for name, model in changes.items():
         trial = base.change(model)
-        cost = operations(trial.model) / operations(base.model)
+        cost = token_operations(trial.model) / token_operations(base.model)
         variants.append(Variant(name, trial, group=name.partition(",")[0], x=cost))
     deeper = (1, "depth, double"), (-1, "depth, third")
     finer = (1, "the base"), (-1, "patch, double")

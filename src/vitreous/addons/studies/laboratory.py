@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from vitreous.addons.studies.measures import MEASURES, LabeledImages, as_learned
 from vitreous.addons.studies.study import AnyTrial, Study, TrainingSetup, TrialResult, trials_of
-from vitreous.addons.studies.world import WorldImages, WorldOptions, class_names, parse
+from vitreous.addons.studies.world import WorldImages, WorldOptions, class_names, parse_world
 from vitreous.checkpoints.loading import load_image_model
 from vitreous.checkpoints.native import save_native
 from vitreous.data.config import DataConfig
@@ -75,7 +75,7 @@ def pixels_of(described: WorldOptions, part: str, seed: int) -> PartImages:
 
 
 def world_of(trial: TrainingSetup) -> WorldOptions:
-    return parse(trial.data.removeprefix("world:"))
+    return parse_world(trial.data.removeprefix("world:"))
 
 
 class OwnImages(NamedTuple):
@@ -158,7 +158,7 @@ def check_own_images(study: Study) -> None:
         raise InputError(f"the study {study.name} takes no DATA, since it generates its own: leave it out")
 
 
-def normalized(
+def normalized_images(
     pixels: UInt8[Tensor, "N H W 3"],
     size: tuple[int, int],
     device: torch.device,
@@ -289,7 +289,7 @@ class Laboratory:
             while len(order) < trial.batch_size:
                 order = torch.cat([order, torch.randperm(part.images, generator=generator)])
             rows, order = order[: trial.batch_size], order[trial.batch_size :]
-            images = normalized(part.take(rows), size, self.device, part.looks)
+            images = normalized_images(part.take(rows), size, self.device, part.looks)
             yield Batch(images, targets[rows].to(self.device), rows)
 
     def measured(self, model: Model, trial: TrainingSetup, seed: int) -> dict[str, float]:
@@ -299,7 +299,7 @@ class Laboratory:
             measure, changed, canvas = MEASURES[name]
             part = self.images(trial, "test", seed, changed)
             height, width = model.config.image_size
-            shown = normalized(part.whole, (canvas * height, canvas * width), self.device, part.looks)
+            shown = normalized_images(part.whole, (canvas * height, canvas * width), self.device, part.looks)
             images = LabeledImages(shown, part.factors, trial.labels, seed)
             with torch.inference_mode(), computing(self.precision, self.device):
                 values |= measure(model, images)

@@ -19,7 +19,7 @@ from torch.nn.utils import parametrize
 
 from vitreous.addons.studies.laboratory import SCHEDULE, take_step
 from vitreous.addons.studies.study import TrialResult
-from vitreous.addons.text.batches import padded
+from vitreous.addons.text.batches import padded_ids
 from vitreous.addons.text.config import TransformerConfig
 from vitreous.addons.text.text_pairs import grammar_pairs, grammar_words
 from vitreous.addons.text.tokenizer import END, PAD, START
@@ -163,7 +163,7 @@ def encoded_pairs(pairs: Sequence[tuple[WordSequence, WordSequence]], numbers: d
         targets.append([START, *(numbers[word] for word in target), END])
         after = [place for place, word in enumerate(target[:-1], start=1) if word in JOINED]
         places.append(after[0] if after else 0)
-    return Sequences(padded(sources), padded(targets), torch.tensor(places))
+    return Sequences(padded_ids(sources), padded_ids(targets), torch.tensor(places))
 
 
 @dataclass(frozen=True)

@@ -299,7 +299,7 @@ def balanced_classes(count: int, classes: int, seed: int, purpose: str) -> NDArr
 
 def open_world(rest: str, config: DataConfig) -> SplitParts:
     """Return (train, validation, test), from the part after `world:`. Raises InputError if it is wrong."""
-    world = parse(rest)
+    world = parse_world(rest)
     train, test = (WorldImages(world, part, config.split_seed) for part in ("train", "test"))
     return with_own_parts(train, {"test": test}, config, where=f"world:{rest}")
 
@@ -310,7 +310,7 @@ RANGES: dict[str, tuple[float, float]] = {
 }  # fmt: skip
 
 
-def parse(rest: str) -> WorldOptions:
+def parse_world(rest: str) -> WorldOptions:
     """Return the world of `LABELS[:COUNT][@SIZE][,option=value...]`."""
     head, *options = rest.split(",")
     head, _, size = head.partition("@")

@@ -52,7 +52,7 @@ def encode_pairs(pairs: Sequence[Pair], tokenizer: Tokenizer, longest: int) -> E
     return EncodedPairs(sources, targets, len(pairs) - len(sources))
 
 
-def padded(rows: Sequence[Sequence[int]], pad: int = PAD) -> Int64[Tensor, "B T"]:
+def padded_ids(rows: Sequence[Sequence[int]], pad: int = PAD) -> Int64[Tensor, "B T"]:
     """Rows of ids, filled up to the longest."""
     longest = max(len(row) for row in rows)
     return torch.tensor([[*row, *[pad] * (longest - len(row))] for row in rows])
@@ -84,8 +84,8 @@ def pair_loader(
 
     def collate(samples: Sequence[int], indices: Indices, rows: BatchRows) -> TextBatch:
         return TextBatch(
-            padded([encoded.sources[row] for row in samples]),
-            padded([encoded.targets[row] for row in samples]),
+            padded_ids([encoded.sources[row] for row in samples]),
+            padded_ids([encoded.targets[row] for row in samples]),
             tokens_per_target([encoded.targets[row] for row in rows.indices], len(samples)),
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vitreous.addons.text.config import TransformerConfig
-from vitreous.inspection.drawing import MARGIN, Canvas, size
+from vitreous.inspection.drawing import MARGIN, Canvas, size_text
 from vitreous.languages import phrase, words
 
 
@@ -43,7 +43,7 @@ def draw_encoder_decoder(config: TransformerConfig) -> Canvas:
         (right + 24, cross + 22),
     )
     canvas.text(out, encoder_end + 40, words("drawing.text.keys-values"), "soft")
-    canvas.text(out, encoder_end + 58, f"n × {size(config.width)}", "soft")
+    canvas.text(out, encoder_end + 58, f"n × {size_text(config.width)}", "soft")
     middle, y = right + wide / 2, decoder_end
     canvas.line((middle, y), (middle, y + 18))
     canvas.box(right + 16, y + 20, wide - 32, 32, "head", words("drawing.text.linear"))

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from vitreous.addons.text.batches import padded
+from vitreous.addons.text.batches import padded_ids
 from vitreous.addons.text.models import Translator
 from vitreous.addons.text.text_pairs import Pair
 from vitreous.addons.text.tokenizer import BYTES, END, START, Tokenizer
@@ -100,7 +100,7 @@ def write_translation_report(
     for number, (source, found) in enumerate(zip(sources, translator.translate(sources), strict=True)):
         text, _, written = found
         read = translator.encode(source)
-        maps = text_attention(model, padded([read]).to(device), padded([written]).to(device))
+        maps = text_attention(model, padded_ids([read]).to(device), padded_ids([written]).to(device))
         numbers = {}
         for kind, each in maps._asdict().items():
             arrays[f"{kind}_{number}"] = each.numpy()

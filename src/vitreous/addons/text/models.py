@@ -10,14 +10,14 @@ from typing import Any, ClassVar, NamedTuple, Self
 import torch
 from torch import Tensor
 
-from vitreous.addons.text.batches import padded
+from vitreous.addons.text.batches import padded_ids
 from vitreous.addons.text.beam_search import beam_search, greedy
 from vitreous.addons.text.published_tokenizers import PublishedTokenizer, published_tokenizer
 from vitreous.addons.text.tokenizer import Tokenizer, tokenizer_from_json
 from vitreous.addons.text.transformer import Captioner, Memory, Transformer
 from vitreous.checkpoints.files import model_folder, read_json
 from vitreous.checkpoints.loading import load
-from vitreous.checkpoints.native import fingerprint, is_native
+from vitreous.checkpoints.native import is_native, text_hash
 from vitreous.errors import InputError
 from vitreous.models.stored import ImageLike
 from vitreous.outside import local_path, read_text
@@ -182,7 +182,7 @@ class Translator(TextModel):
         results: dict[int, WrittenText] = {}
         for start in range(0, len(rows), batch_size):
             some = by_length[start : start + batch_size]
-            source = padded([rows[row] for row in some], self.tokenizer.pad).to(self.device)
+            source = padded_ids([rows[row] for row in some], self.tokenizer.pad).to(self.device)
             limit = min(max_length or source.shape[1] + 50, self.model.config.max_length)
             results |= zip(some, self.decode(source, beams, length_penalty, limit), strict=True)
         return [results[row] for row in range(len(rows))]
@@ -217,7 +217,7 @@ def read_tokenizer(folder: str | Path) -> str:
         ) from None
     except UnicodeDecodeError:
         raise InputError(f"the tokenizer {path} is damaged: it is not UTF-8 text") from None
-    if fingerprint(tokenizer) != described.get("tokenizer"):
+    if text_hash(tokenizer) != described.get("tokenizer"):
         raise InputError(
             f"{path} is not the tokenizer that this model was trained with, so its tokens would mean other "
             "words: put the original tokenizer.json back"

@@ -224,7 +224,7 @@ def grammar_words(name: str = "grammar") -> dict[str, Any]:
     return tomllib.loads((Path(__file__).parent / f"{name}.toml").read_text(encoding="utf-8"))
 
 
-def sampled(choices: Mapping[str, str], rng: np.random.Generator) -> tuple[str, str]:
+def sampled_sentence(choices: Mapping[str, str], rng: np.random.Generator) -> tuple[str, str]:
     """Return words of a grammar, and their translation."""
     source = list(choices)[int(rng.integers(len(choices)))]
     return source, choices[source]
@@ -249,7 +249,7 @@ def grammar_pairs(count: int = 8_000, *, seed: int = 2017) -> Iterator[Pair]:
         gender, owned = ("mfn"[int(rng.integers(3))] for _ in range(2))
         known = {**words, "noun": words["noun"][gender], "thing": words["thing"][owned]}
         adjective, noun, place, clause, predicate, join, thing, fate = (
-            sampled(known[name], rng) for name in SENTENCE
+            sampled_sentence(known[name], rng) for name in SENTENCE
         )
         article, relative = words["articles"][gender]
         pronoun = ("ihr" if gender == "f" else "sein") + ("e" if owned == "f" else "")
@@ -272,7 +272,7 @@ def pronoun_pairs(count: int = 8_000, *, seed: int = 2017) -> Iterator[Pair]:
         pronoun = ("his", "her", "its")[int(rng.integers(3))]
         known = {**words, "noun": words["noun"][pronoun]}
         clause, place, adjective, noun, predicate, thing, fate = (
-            sampled(known[name], rng) for name in KOREAN_SENTENCE
+            sampled_sentence(known[name], rng) for name in KOREAN_SENTENCE
         )
         subject = f"the {adjective[1]} {noun[1]} {place[1]} {clause[1]}"
         return (

@@ -20,7 +20,7 @@ from vitreous.checkpoints.format import (
     configured,
     hidden_act_of,
     image_size_of,
-    kind_of,
+    part_kind,
     shape_fields,
 )
 from vitreous.checkpoints.formats.huggingface_configs import transformers_facts
@@ -34,7 +34,7 @@ from vitreous.checkpoints.weights import (
     pairs,
     same,
     without_bias,
-    write_rows,
+    write_weight_rows,
 )
 from vitreous.errors import InputError
 from vitreous.layers.block import GATES
@@ -119,7 +119,7 @@ def read_aimv2(source: Source) -> Spec:
     if f"{layer}{family.attention[0]}bias" in source.tensors:
         raise InputError(f"{source.where}: an AIMv2 with biases is not supported")
     pooled = "head.cls_token" in source.tensors
-    if pooled and kind_of(source.specified.get("pooling")) == "mean":  # the tower without it
+    if pooled and part_kind(source.specified.get("pooling")) == "mean":  # the tower without it
         source = source.without([name for name in source.tensors if name.startswith("head.")])
         pooled = False
     shapes = shape_fields(source, family.rows())
@@ -191,7 +191,7 @@ def write_aimv2(model: Model, path: Path) -> None:
         "use_head": False,
         "is_native": False,
     }
-    tensors = write_rows(TRANSFORMERS.table(config), weights)
+    tensors = write_weight_rows(TRANSFORMERS.table(config), weights)
     write_folder(path, tensors, described, config, preprocessor_config(model.preprocessing))
 
 

@@ -15,7 +15,7 @@ from vitreous.checkpoints.canonicalize import FormatLimits, check_limits
 from vitreous.checkpoints.format import Format, Spec, configured, reading_as
 from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.tensors import write_npz
-from vitreous.checkpoints.weights import WeightRow, converted, same, stored, write_rows
+from vitreous.checkpoints.weights import WeightRow, converted, same, stored_weights, write_weight_rows
 from vitreous.errors import InputError
 from vitreous.models.bit import BiT, BiTConfig
 from vitreous.models.model import Model
@@ -149,7 +149,7 @@ def write_bit(model: Model, path: Path) -> None:
     if not isinstance(model, BiT):
         raise InputError("bit cannot hold a ViT, only a BiT: use google")
     check_limits(model.config, LIMITS, "bit")
-    write_npz(write_rows(bit_rows(TENSORFLOW), stored(model)), path)
+    write_npz(write_weight_rows(bit_rows(TENSORFLOW), stored_weights(model)), path)
 
 
 BIT = Format(

@@ -141,8 +141,8 @@ def with_parts_apart(source: Source) -> Source:
         if part in ("in_proj.weight", "in_proj.bias"):
             width = source.shape(f"{start}in_norm.weight")[0]
             of, hidden = part.rpartition(".")[2], entry.shape[0] - 3 * width
-            entries[f"{start}mlp.fc1.{of}"] = rows_of(entry, 0, hidden)
-            entries[f"{start}attn.qkv.{of}"] = rows_of(entry, hidden, entry.shape[0])
+            entries[f"{start}mlp.fc1.{of}"] = tensor_rows(entry, 0, hidden)
+            entries[f"{start}attn.qkv.{of}"] = tensor_rows(entry, hidden, entry.shape[0])
             continue
         old = next((each for each in PARALLEL if part.startswith(each)), "")
         for new in PARALLEL[old] if old else ():
@@ -152,6 +152,6 @@ def with_parts_apart(source: Source) -> Source:
     return replace(source, tensors=entries).stating({"norm": "parallel"})
 
 
-def rows_of(entry: Entry, first: int, last: int) -> Entry:
+def tensor_rows(entry: Entry, first: int, last: int) -> Entry:
     """Return some rows of a tensor."""
     return Entry((last - first, *entry.shape[1:]), lambda: entry.read()[first:last])

@@ -27,7 +27,7 @@ from vitreous.checkpoints.formats.huggingface_preprocessing import preprocessing
 from vitreous.checkpoints.formats.timm import TIMM_VIT
 from vitreous.checkpoints.source import Source, number_of
 from vitreous.checkpoints.torch_files import write_torch
-from vitreous.checkpoints.weights import WeightRow, with_unused, write_rows
+from vitreous.checkpoints.weights import WeightRow, with_unused, write_weight_rows
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import AxialRotaryConfig
@@ -140,7 +140,7 @@ def write_dinov3(model: Model, path: Path) -> None:
     periods = computed_periods(count, rotary.temperature or 100.0)
     periods = torch.tensor(rotary.periods) if rotary.periods else periods
     unused = {"mask_token": torch.zeros(1, config.width), PERIODS: periods}
-    write_torch(write_rows(meta_rows(config), weights) | unused, path)
+    write_torch(write_weight_rows(meta_rows(config), weights) | unused, path)
 
 
 DINOV3 = Format(

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from vitreous.checkpoints.format import Format, Spec, configured
 from vitreous.checkpoints.source import Source
-from vitreous.checkpoints.weights import WeightRow, stored
+from vitreous.checkpoints.weights import WeightRow, stored_weights
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import EfficientNetLiteStemConfig
@@ -102,10 +102,10 @@ def read_efficientnet_lite(source: Source) -> Spec:
     @cache  # drawn where a weight is read, not where only the configuration is asked for
     def drawn() -> dict[str, Tensor]:
         with torch.device("cpu"):
-            return stored(ViT(config))
+            return stored_weights(ViT(config))
 
     with torch.device("meta"):
-        names = list(stored(ViT(config)))
+        names = list(stored_weights(ViT(config)))
     rows += [new_weight(name, drawn) for name in names if not name.startswith("stem.backbone.")]
     used = {name for row in rows for name in row.theirs}
     other = (

@@ -35,7 +35,7 @@ from vitreous.checkpoints.formats.bit import (
 )
 from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.tensors import write_npz
-from vitreous.checkpoints.weights import WeightRow, converted, same, stored, write_rows
+from vitreous.checkpoints.weights import WeightRow, converted, same, stored_weights, write_weight_rows
 from vitreous.errors import InputError
 from vitreous.models.bit import BiT
 from vitreous.models.config import ViTConfig
@@ -204,14 +204,14 @@ def write_google(model: Model, path: Path) -> None:
     BiT."""
     if isinstance(model, BiT):
         check_limits(model.config, BIT_LIMITS, "google")
-        tensors = write_rows(bit_rows(POST_ACTIVATION), stored(model))
+        tensors = write_weight_rows(bit_rows(POST_ACTIVATION), stored_weights(model))
     else:
         config, weights = held(model, "google", LIMITS)
         if config.class_token != (config.pooling.kind == "class"):
             raise InputError("google cannot hold a class token that is not pooled")
         published = config.pooling.kind != "attention"
         rows = vit_rows(config, numbered=published, positioned=published)
-        tensors = write_rows(rows, weights)
+        tensors = write_weight_rows(rows, weights)
     write_npz(tensors, path)
 
 

@@ -118,7 +118,7 @@ def towers(config: Mapping[str, object]) -> Iterator[dict[str, object]]:
             yield inner
 
 
-def kind_of(config: Mapping[str, object]) -> str:
+def model_type_of(config: Mapping[str, object]) -> str:
     """Return the model_type of the image tower in a description; where it is not stated, that of the larger
     model with the ending that towers have."""
     inner = next(towers(config), None)
@@ -190,7 +190,7 @@ def check_family(file: File, known: bool) -> None:
                 raise InputError(f"{file.where}: {kind} of transformers {what}: {part}")
     if any("architecture" in tower for tower in towers(file.description)):
         return  # timm's, inside
-    kind = kind_of(file.description)
+    kind = model_type_of(file.description)
     if known and kind and kind not in defaults() and file.description.get("model_type") not in OTHERS:
         raise InputError(
             f"{file.where}: {kind} of transformers is not among the supported models; if it is "
@@ -209,7 +209,7 @@ def with_dicts(config: Mapping[str, object]) -> tuple[dict[str, object], list[st
             continue
         other = config.get(name)
         other = other if isinstance(other, dict) else {}
-        kind = kind_of({**config, name: {**other, **stated}})
+        kind = model_type_of({**config, name: {**other, **stated}})
         merged = {**other, **defaults().get(kind, {}), **stated}
         found[name] = merged
         for field, value in other.items():
@@ -226,7 +226,7 @@ def transformers_facts(documents: Documents, source: Source) -> Facts:
     over those of its image processor. Raises InputError: the processor, or a field of it, is not known
     here."""
     config, conflicts = with_dicts(documents.get(CONFIG, {}))
-    kind, inner = kind_of(config), next(towers(config), None)
+    kind, inner = model_type_of(config), next(towers(config), None)
     stated, whole = config if inner is None else inner, {} if inner is None else config
     if inner is not None:  # the labels, and the class, are of the whole
         stated = {name: value for name, value in inner.items() if name not in OF_THE_WHOLE}

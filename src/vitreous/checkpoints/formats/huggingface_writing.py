@@ -33,7 +33,7 @@ from vitreous.checkpoints.formats.huggingface_preprocessing import (
 )
 from vitreous.checkpoints.native import write_json
 from vitreous.checkpoints.torch_files import write_state_dict
-from vitreous.checkpoints.weights import WeightRow, linear_kernel, with_unused, write_rows
+from vitreous.checkpoints.weights import WeightRow, linear_kernel, with_unused, write_weight_rows
 from vitreous.errors import InputError, Param
 from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import AxialRotaryConfig, TokenPoolingConfig
@@ -57,7 +57,7 @@ def write_huggingface(model: Model, path: Path) -> None:
     config, weights = held(model, "huggingface", form.family.limits, keep=form.family.keep)
     config, weights, described = form.adapt(config, weights)
     rows = form.rows(config, described) if form.rows else huggingface_rows(config, form.family)
-    tensors = write_rows(rows, weights)
+    tensors = write_weight_rows(rows, weights)
     prefix = "vision_model." if form.family is families.CLIP else f"{described['model_type']}."
     prefix = "" if config.num_classes is None else prefix
     named = {name if name.startswith(HEADS) else prefix + name: tensor for name, tensor in tensors.items()}

@@ -28,7 +28,7 @@ from vitreous.checkpoints.source import (
 )
 from vitreous.checkpoints.torch_files import write_state_dict
 from vitreous.checkpoints.training_facts import plain_facts
-from vitreous.checkpoints.weights import WeightRow, converted, no_head_bias, write_rows
+from vitreous.checkpoints.weights import WeightRow, converted, no_head_bias, write_weight_rows
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
 from vitreous.models.model import Model
@@ -213,7 +213,7 @@ def write_open_clip(model: Model, path: Path) -> None:
     config, weights = without_patch_bias(config, weights)
     if config.num_classes is None:
         raise InputError("open-clip cannot hold a model without a head: its towers end in a projection")
-    write_state_dict(write_rows(open_clip_rows(config), weights), path)
+    write_state_dict(write_weight_rows(open_clip_rows(config), weights), path)
 
 
 OPEN_CLIP = Format(

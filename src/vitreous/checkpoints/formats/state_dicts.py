@@ -25,7 +25,7 @@ from vitreous.checkpoints.format import (
 from vitreous.checkpoints.formats.timm import TIMM_VIT
 from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.torch_files import write_torch
-from vitreous.checkpoints.weights import WeightRow, write_rows
+from vitreous.checkpoints.weights import WeightRow, write_weight_rows
 from vitreous.models.config import ViTConfig
 from vitreous.models.model import Model
 from vitreous.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD
@@ -167,7 +167,7 @@ def read_frankzvit(source: Source) -> Spec:
 
 def write_frankzvit(model: Model, path: Path) -> None:
     config, weights = held(model, "frankzvit", FRANKZVIT_VIT.limits, headless=False)
-    write_torch(write_rows(frankzvit_rows(config), weights), path)
+    write_torch(write_weight_rows(frankzvit_rows(config), weights), path)
 
 
 FRANKZVIT = Format(

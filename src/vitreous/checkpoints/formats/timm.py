@@ -27,7 +27,7 @@ from vitreous.checkpoints.format import (
     configured,
     grid_of,
     image_size_of,
-    kind_of,
+    part_kind,
     shape_fields,
 )
 from vitreous.checkpoints.formats import timm_naflex
@@ -401,7 +401,7 @@ def assume(source: Source, shapes: ShapeFields, fields: Mapping[str, object]) ->
             "mlp='quick_gelu', or like='timm:NAME' with the architecture's name"
         )
     open_questions = [name for name in ("mlp", "norm_eps", "pooling") if name not in source.specified]
-    if guessed := ", ".join(f"{name}={kind_of(fields[name])}" for name in open_questions):
+    if guessed := ", ".join(f"{name}={part_kind(fields[name])}" for name in open_questions):
         source.assumed.append(f"{guessed} (or pass like='timm:NAME' with the architecture's name)")
 
 

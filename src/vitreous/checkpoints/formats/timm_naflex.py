@@ -81,7 +81,7 @@ def as_vision_transformer(source: Source, known: Mapping[str, object]) -> Source
         entries[PROJECTION] = kernel_of(entries[PROJECTION], channels, (p, q))
     else:
         p, q = (source.size(PROJECTION, axis, ndim=4) for axis in (2, 3))
-    rows, columns, table = table_of(source)
+    rows, columns, table = naflex_positions(source)
     renamed = {"pos_embed": table}
     for name, entry in entries.items():
         if not name.startswith("embeds.pos_embed"):
@@ -107,7 +107,7 @@ def used_size(source: Source, config: ViTConfig, described: Sequence[object]) ->
     return None if size == config.image_size else size
 
 
-def table_of(source: Source) -> tuple[int, int, Entry]:
+def naflex_positions(source: Source) -> tuple[int, int, Entry]:
     """Return the rows and columns of the grid of positions, and its table (1, N, D)."""
     if "embeds.pos_embed" in source.tensors:
         rows, columns, width = (source.size("embeds.pos_embed", axis, ndim=4) for axis in (1, 2, 3))
@@ -137,7 +137,7 @@ def arguments_of_module(embeds: Any) -> dict[str, object]:
     }
 
 
-def written(config: ViTConfig, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def naflex_tensors(config: ViTConfig, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the tensors of a VisionTransformer under the names of NaFlexViT."""
     found = {}
     for name, tensor in tensors.items():

@@ -22,7 +22,7 @@ from vitreous.checkpoints.formats.timm import BEIT_VIT, CROP_MODES, POOLS, TIMM_
 from vitreous.checkpoints.formats.timm_facts import check_architecture, registry, timm_facts
 from vitreous.checkpoints.native import write_json
 from vitreous.checkpoints.torch_files import write_state_dict
-from vitreous.checkpoints.weights import write_rows
+from vitreous.checkpoints.weights import write_weight_rows
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
 from vitreous.models.config_parts import (
@@ -130,11 +130,11 @@ def write_timm(model: Model, path: Path) -> None:
         name = "aimv2_large_patch14_224"
         args = model_args(config) | {"mlp_ratio": ratio_for(config.mlp_dim, config.width)}
     naflex = naflex_architecture(model) if not name and config.stem.kind == "patch" else None
-    tensors = write_rows(timm_rows(config, family=family, embedded=not naflex), weights)
+    tensors = write_weight_rows(timm_rows(config, family=family, embedded=not naflex), weights)
     if naflex:
         way = (model.origin and model.origin.interpolation) or "timm"
         name, args = naflex, timm_naflex.arguments(config, model_args(config), way)
-        tensors = timm_naflex.written(config, tensors)
+        tensors = timm_naflex.naflex_tensors(config, tensors)
     if path.suffix in STATE_DICTS:
         write_state_dict(tensors, path)
         return

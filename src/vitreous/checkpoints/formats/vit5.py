@@ -14,7 +14,7 @@ from vitreous.checkpoints.format import Format, Spec, configured, image_size_of,
 from vitreous.checkpoints.formats.timm import TIMM_VIT
 from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.torch_files import write_torch
-from vitreous.checkpoints.weights import write_rows
+from vitreous.checkpoints.weights import write_weight_rows
 from vitreous.errors import InputError
 from vitreous.layers.rotary import decreasing
 from vitreous.models.config import ViTConfig
@@ -99,7 +99,7 @@ def write_vit5(model: Model, path: Path) -> None:
     count = config.resolved_head_dim // 4
     waves = decreasing(rotary.temperature or 100.0, count)
     of_registers = decreasing(rotary.register_temperature, count)
-    tensors = write_rows(FAMILY.table(config), weights)
+    tensors = write_weight_rows(FAMILY.table(config), weights)
     for layer in range(config.depth):
         tensors[PATCH_WAVES.format(layer)] = waves
         tensors[REGISTER_WAVES.format(layer)] = of_registers

@@ -29,7 +29,7 @@ from vitreous.checkpoints.format import (
 from vitreous.checkpoints.formats.branches import Branches, as_one_branch
 from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.torch_files import write_torch
-from vitreous.checkpoints.weights import WeightRow, converted, fixed, pairs, same, write_rows
+from vitreous.checkpoints.weights import WeightRow, converted, fixed, pairs, same, write_weight_rows
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
 from vitreous.models.model import Model
@@ -220,7 +220,9 @@ def write_vit_pytorch(model: Model, path: Path) -> None:
         raise InputError("vit-pytorch cannot hold qkv_bias=True")
     weights = {name: weight for name, weight in weights.items() if not name.endswith("attention.qkv.bias")}
     one_head = config.heads == 1 and config.resolved_head_dim == config.width
-    tensors = write_rows(vit_pytorch_rows(config, simple=simple, projected=simple or not one_head), weights)
+    tensors = write_weight_rows(
+        vit_pytorch_rows(config, simple=simple, projected=simple or not one_head), weights
+    )
     if not simple and not config.class_token:
         tensors["cls_token"] = torch.zeros(0, config.width)
     write_torch(tensors, path)

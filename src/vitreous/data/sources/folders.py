@@ -34,7 +34,7 @@ from vitreous.data.findings import Finding, finding
 from vitreous.data.held_out import part_called, split, with_own_parts
 from vitreous.data.workers import in_threads
 from vitreous.errors import InputError, cache_folder, check_utf8
-from vitreous.models.stored import FORMATS, read_file
+from vitreous.models.stored import FORMATS, bytes_of_file
 from vitreous.outside import SYSTEM, identity, is_visible_folder, same_name
 from vitreous.whole_files import whole
 
@@ -67,7 +67,7 @@ class FileImages(ImageDataset):
         return file_digest(self.name(index))
 
     def encoded(self, index: int) -> bytes:
-        return read_file(self.name(index))
+        return bytes_of_file(self.name(index))
 
     def head(self, index: int) -> bytes:
         return read_head(self.name(index))

@@ -26,13 +26,13 @@ from vitreous.data.held_out import PARTS, with_own_parts
 from vitreous.data.sampling import WINDOW
 from vitreous.data.sources.labels import (
     classes_if_any,
+    finite_numbers,
     named_targets,
-    numbers_of,
     refuse_captions,
     refuse_numbers,
 )
 from vitreous.errors import InputError, LazyModule, require_packages
-from vitreous.models.stored import BadImage, read_file
+from vitreous.models.stored import BadImage, bytes_of_file
 from vitreous.outside import local_path
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class HubImages(ImageDataset):
     def encoded(self, index: int) -> bytes:
         entry = self.column[index]
         if entry and entry["bytes"] is None and entry["path"]:
-            return read_file(entry["path"])
+            return bytes_of_file(entry["path"])
         return stored_bytes(entry, self.name(index))
 
 
@@ -256,7 +256,7 @@ def column_labels(
         if any(isinstance(value, list) or value is None for value in values):
             raise InputError(f"{where} does not have one label for each image")
         if kind == "numbers":
-            return numbers_of(values, where)
+            return finite_numbers(values, where)
         if columns.classes:
             return ClassTargets(np.array(values, dtype=np.int64), columns.classes)
         words = [str(value) for value in values]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from vitreous.data.config import TargetKind
-from vitreous.data.dataset import ClassTargets, LabelTargets, NumberTargets, Targets, one_class
+from vitreous.data.dataset import ClassTargets, LabelTargets, NumberTargets, Targets, single_class_targets
 from vitreous.errors import InputError, Param
 from vitreous.outside import finite_number, same_name
 
@@ -62,7 +62,7 @@ def classes_if_any(
     except InputError:
         if kind != "unlabeled" or known not in ((), UNLABELED):
             raise
-        return one_class(count, *UNLABELED)
+        return single_class_targets(count, *UNLABELED)
 
 
 def refuse_captions(labels: Sequence[str], where: str) -> None:
@@ -97,7 +97,7 @@ def refuse_numbers(labels: Sequence[str], where: str) -> None:
         )
 
 
-def numbers_of(values: Sequence[object], where: str) -> NumberTargets:
+def finite_numbers(values: Sequence[object], where: str) -> NumberTargets:
     """Return values as finite numbers to predict. Raises InputError where one is not."""
     try:
         numbers = np.array(values, dtype=np.float32)

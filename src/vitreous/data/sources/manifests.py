@@ -85,7 +85,7 @@ def open_manifest(
     paths = path_column(table.header, str(path), form.path_column)
     others = [name for name in table.header if name.lower() not in (paths.lower(), "split")]
     others = [name for name in others if name.lower() not in (str(group_by).lower(), str(time).lower())]
-    chosen = label_columns(table, others, form.label_column)
+    chosen = manifest_label_columns(table, others, form.label_column)
     if not chosen and labels != "unlabeled":
         raise InputError(
             f"{path} has no column 'label' (it has: {', '.join(table.header)}): name the column with the "
@@ -179,7 +179,7 @@ def first_known_column(wanted: Sequence[str], header: Sequence[str]) -> str | No
     return next((of_lower_case[each] for each in wanted if each in of_lower_case), None)
 
 
-def label_columns(table: ManifestTable, others: Sequence[str], name: str | None = None) -> list[str]:
+def manifest_label_columns(table: ManifestTable, others: Sequence[str], name: str | None = None) -> list[str]:
     """Return the column of the labels; several, where each is that of a class; none where that is not clear.
 
     Args:
@@ -227,7 +227,7 @@ def read_table(path: Path) -> ManifestTable:
         text = decoded_text(read_regular(path), str(path))
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from None
-    table = json_table(text, str(path)) if path.suffix == ".jsonl" else text_table(text, str(path))
+    table = json_table(text, str(path)) if path.suffix == ".jsonl" else delimited_table(text, str(path))
     for where, fields in table.lines.items():
         if len(fields) != len(table.header):
             few = len(fields) < len(table.header)
@@ -238,7 +238,7 @@ def read_table(path: Path) -> ManifestTable:
     return table
 
 
-def text_table(text: str, where: str) -> ManifestTable:
+def delimited_table(text: str, where: str) -> ManifestTable:
     """Return a table of CSV, or TSV with tabs; with semicolons where the first line has them, as spreadsheets
     write where the comma is a decimal point. Raises InputError: it is not a table."""
     file = io.StringIO(text, newline="")
@@ -270,7 +270,7 @@ def json_table(text: str, where: str) -> ManifestTable:
             raise InputError(f"{where}, line {number} is not a JSON object: write one in each line")
         rows[f"line {number}"] = row
     header = list(dict.fromkeys(name for row in rows.values() for name in row))
-    lines = {at: [text_of(row.get(name), where) for name in header] for at, row in rows.items()}
+    lines = {at: [label_text(row.get(name), where) for name in header] for at, row in rows.items()}
     return ManifestTable([name.strip() for name in header], lines)
 
 
@@ -322,17 +322,17 @@ def read_parquet(path: Path) -> ManifestTable:
         raise InputError(f"{path} is not a Parquet file: {error}") from None
     lines = dict[str, list[str]]()
     for number, row in enumerate(zip(*table.to_pydict().values(), strict=True), start=1):
-        lines[f"row {number}"] = [text_of(value, str(path)) for value in row]
+        lines[f"row {number}"] = [label_text(value, str(path)) for value in row]
     return ManifestTable([name.strip() for name in table.column_names], lines)
 
 
-def text_of(value: object, where: str) -> str:
+def label_text(value: object, where: str) -> str:
     """Return a value of a Parquet file or of JSON as text, several labels with | between them. Raises
     InputError: bytes that are not UTF-8."""
     if isinstance(value, bytes):
         return decoded_text(value, where)
     if isinstance(value, list):
-        return "|".join(text_of(each, where) for each in value)
+        return "|".join(label_text(each, where) for each in value)
     return "" if value is None else str(value)
 
 

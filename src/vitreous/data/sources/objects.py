@@ -16,8 +16,8 @@ from vitreous.data.held_out import PARTS, with_own_parts
 from vitreous.data.sources.hub import open_tables
 from vitreous.data.sources.labels import (
     classes_if_any,
+    finite_numbers,
     named_targets,
-    numbers_of,
     refuse_captions,
     refuse_numbers,
 )
@@ -104,7 +104,7 @@ def read_objects(data: object, kind: TargetKind, classes: tuple[str, ...] | None
     if not labels:
         raise InputError(f"DATA ({name}) is empty: pass {KINDS}")
     if kind == "numbers":
-        return ObjectImages(images, numbers_of(labels, name), pairs=pairs, name=name)
+        return ObjectImages(images, finite_numbers(labels, name), pairs=pairs, name=name)
     known = classes or tuple(map(str, getattr(data, "classes", ())))
     read = partial(class_targets, labels, known, name)
     targets = classes_if_any(read, len(labels), kind, classes or ())

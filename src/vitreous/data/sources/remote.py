@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from vitreous.data.workers import in_threads
 from vitreous.errors import InputError, cache_folder, require_packages
-from vitreous.outside import is_url, local_path, open_regular, read_text, scheme_of, whole_number
+from vitreous.outside import is_url, local_path, open_regular, parse_digits, read_text, scheme_of
 from vitreous.whole_files import whole
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def expanded(spec: str) -> list[str]:
         return []
     first, last = found.groups()
     try:
-        low, high = whole_number(first), whole_number(last)
+        low, high = parse_digits(first), parse_digits(last)
     except ValueError as error:
         raise InputError(f"{spec}: {error}: write shards as {FORM}") from None
     if low > high:

@@ -27,7 +27,7 @@ from vitreous.data.sources.labels import Label
 from vitreous.data.sources.remote import OpenShard, Shard
 from vitreous.data.workers import in_processes
 from vitreous.errors import InputError, LazyModule, cache_folder
-from vitreous.outside import finite_number, same_name, whole_number
+from vitreous.outside import finite_number, parse_digits, same_name
 from vitreous.whole_files import made_by_one, whole
 
 if TYPE_CHECKING:
@@ -209,10 +209,10 @@ def members(shard: Shard | str, descriptor: int) -> Iterator[Member]:
     plain, offset, end = list[Member](), 0, os.fstat(descriptor).st_size
     try:
         while (header := os.pread(descriptor, BLOCK, offset)) and header != bytes(BLOCK):
-            kind, size = header[156:157], whole_number(header[124:136].rstrip(b"\0 ") or b"0", base=8)
+            kind, size = header[156:157], parse_digits(header[124:136].rstrip(b"\0 ") or b"0", base=8)
             if len(header) < BLOCK or header[257:262] != b"ustar" or kind not in (*PLAIN, *SKIPPED):
                 raise ValueError
-            if sum(header) - sum(header[148:156]) + 8 * 32 != whole_number(
+            if sum(header) - sum(header[148:156]) + 8 * 32 != parse_digits(
                 header[148:156].strip(b"\0 "), base=8
             ):
                 raise ValueError

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitreous.data.config import DataConfig, FetchedForm, ShardsForm, TargetKind
-from vitreous.data.dataset import ClassTargets, ImageDataset, LabelTargets, SplitParts, one_class
+from vitreous.data.dataset import ClassTargets, ImageDataset, LabelTargets, SplitParts, single_class_targets
 from vitreous.data.files import fingerprint
 from vitreous.data.held_out import PARTS, with_own_parts
 from vitreous.data.sources.labels import UNLABELED, Label, named_targets
@@ -127,7 +127,7 @@ def number_labels(
     numbers = [int(label) for label in labels if isinstance(label, str) and label.isdecimal()]
     captions = len(labels) > max(FEW, CAPTIONS * len(places), len(numbers))
     if unlabeled and (captions or named == UNLABELED or not len(places) or places.min() < 0):
-        return one_class(len(places), *UNLABELED)
+        return single_class_targets(len(places), *UNLABELED)
     if captions and not named:
         raise InputError(
             f"{where} has {len(labels)} different labels of {len(places)} images, such as {labels[0]!r:.60}: "

@@ -33,7 +33,7 @@ from vitreous.inspection.charts import (
 )
 from vitreous.inspection.images import contact_sheet, rgb
 from vitreous.inspection.page import HTML, Exhibit, LeftOut, exhibit, left_out
-from vitreous.languages import baseline_settings, named, phrase, words
+from vitreous.languages import baseline_settings, named_text, phrase, words
 from vitreous.results import percent
 from vitreous.training.callbacks import MetricsRow, read_metrics
 
@@ -310,7 +310,7 @@ def results_table(evaluation: Evaluation) -> Exhibit:
     for name, metric in evaluation.metrics.items():
         written = percent if metric.rate else metric.text
         between = " … ".join(written(each) for each in metric.interval) if metric.interval else "–"
-        rows.append((named(f"metrics.{name}", metric.label), written(metric.value), between))
+        rows.append((named_text(f"metrics.{name}", metric.label), written(metric.value), between))
     header = [phrase(f"columns.{name}") for name in ("metric", "value", "interval")]
     shares = [each.value if each.rate else float("nan") for each in evaluation.metrics.values()]
     return exhibit("results", HTML.table(header, rows, shares), count=evaluation.count)

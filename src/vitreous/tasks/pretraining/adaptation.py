@@ -17,7 +17,7 @@ from jaxtyping import Bool
 from torch import nn
 
 from vitreous.data.dataset import ClassTargets, ImageDataset, Splits
-from vitreous.evaluation.classical import seen_by_classical, shown, squashed
+from vitreous.evaluation.classical import classical_images, seen_by_classical, squashed
 from vitreous.evaluation.features import extract, feature_outputs
 from vitreous.evaluation.outputs import Batching
 from vitreous.evaluation.probes import knn_answers
@@ -93,7 +93,7 @@ def by_gradients_and_colors(images: ImageDataset) -> FeatureMeasure:
     Args:
         images: some of one's own; each is compared with all others.
     """
-    pixels, rows = shown(images, squashed(3))
+    pixels, rows = classical_images(images, squashed(3))
     values = seen_by_classical(pixels, "gradients")
     apart = squared_distances(values, values)
     apart.fill_diagonal_(torch.inf)

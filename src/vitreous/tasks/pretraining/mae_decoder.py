@@ -21,8 +21,8 @@ from vitreous.checkpoints.weights import (
     load_weights,
     of_model,
     read_rows,
-    stored,
-    write_rows,
+    stored_weights,
+    write_weight_rows,
 )
 from vitreous.errors import InputError
 from vitreous.layers.embedding import sincos_of_mae
@@ -120,11 +120,11 @@ def published_tensors(
         raise InputError(f"{named} cannot hold images or patches that are not square: save mae.encoder")
     if authors and sizes.decoder_mlp_dim * config.width != config.mlp_dim * sizes.decoder_width:
         raise InputError(f"{named} has one MLP ratio for encoder and decoder: use format='huggingface'")
-    written = write_rows(decoder_rows(LAYERS[not authors]), stored(decoder))
+    written = write_weight_rows(decoder_rows(LAYERS[not authors]), stored_weights(decoder))
     written["decoder_pos_embed"] = decoder.positions[None]
     if authors:
-        return write_rows(timm_rows(config), weights) | written, {}
-    encoder = write_rows(huggingface_rows(config, VIT), weights)
+        return write_weight_rows(timm_rows(config), weights) | written, {}
+    encoder = write_weight_rows(huggingface_rows(config, VIT), weights)
     tensors = {f"vit.{name}": tensor for name, tensor in encoder.items()}
     tensors |= {f"decoder.{name}": tensor for name, tensor in written.items()}
     described = {
@@ -158,7 +158,7 @@ class PublishedDecoder(NamedTuple):
     def give(self, decoder: MAEDecoder, **options: Any) -> None:
         """Give a decoder these weights, and the positions where they are of as many patches."""
         where, table = f"the decoder of {self.source.where}", "decoder_pos_embed"
-        rows = of_model(self.rows, stored(decoder))
+        rows = of_model(self.rows, stored_weights(decoder))
         weights = read_rows(rows, self.source.tensors, where=where, ignored=[table])
         load_weights(decoder, weights, where=where, **options)
         if self.source.shape(table)[-2:] == tuple(decoder.positions.shape):

@@ -136,12 +136,12 @@ def find_recipe(name: str) -> Recipe[RunConfig]:
 def flat_share(images: ImageDataset, config: PretrainingRunConfig, patch_size: tuple[int, int]) -> float:
     """Return the share of flat patches, whose values differ by less than eight gray levels in each channel:
     normalized one by one, they would be noise to predict."""
-    pixels = config.prepared.denormalize(sampled(images, config)).float()
+    pixels = config.prepared.denormalize(sampled_images(images, config)).float()
     channels = to_patches(pixels.flatten(0, 1).unsqueeze(1), patch_size).std(dim=-1)  # (B C, N)
     return float((channels.view(len(pixels), -1, channels.shape[1]).mean(dim=1) < FLAT).float().mean())
 
 
-def sampled(images: ImageDataset, config: PretrainingRunConfig) -> Float[Tensor, "B C H W"]:
+def sampled_images(images: ImageDataset, config: PretrainingRunConfig) -> Float[Tensor, "B C H W"]:
     """Return a few of the images as the model sees them. Raises InputError: none of them can be read."""
     preprocessing, (height, width) = config.prepared, config.model.image_size
     rows = images.sample(SAMPLED)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from vitreous.checkpoints.loading import open_checkpoint
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import ClassTargets, DataSummary, ImageDataset, Splits, one_class
+from vitreous.data.dataset import ClassTargets, DataSummary, ImageDataset, Splits, single_class_targets
 from vitreous.data.held_out import split
 from vitreous.data.image_samples import Batch
 from vitreous.data.sources import open_data, summarize
@@ -48,7 +48,7 @@ from vitreous.tasks.pretraining.rules import (
     PretrainingRunConfig,
     flat_share,
     pretraining_recipe,
-    sampled,
+    sampled_images,
 )
 from vitreous.tasks.recipe_choice import (
     LAYER_DECAY,
@@ -56,9 +56,9 @@ from vitreous.tasks.recipe_choice import (
     Reason,
     RecipeChoice,
     choose_recipe,
+    encoder_weight_count,
     packaged_config,
     rate_factor,
-    weights_of,
 )
 from vitreous.tasks.result import RunResult
 from vitreous.tasks.task import IMAGES, Card, Material, Plan, TaskInfo, Trained, Tree, get_held_out
@@ -92,7 +92,7 @@ def open_unlabeled(source: str, data: DataConfig) -> Splits:
         if any(folder.glob("*.tar")):
             return open_data(source, data, "unlabeled")
         raise InputError(f"{folder} holds no images")
-    images = FileImages(folder, paths, one_class(len(paths), "image"))
+    images = FileImages(folder, paths, single_class_targets(len(paths), "image"))
     train, validation, test = split(images, data)
     summary, findings = summarize(train)
     train = train.with_(findings=(*train.findings, *findings))
@@ -208,7 +208,7 @@ class Pretraining(ImageTask[PretrainingT, Splits, nn.Module]):
         """Return what changes where a trained encoder learns on: a part of the rate for random weights, which
         falls with the width, and in a large ViT from layer to layer towards the image; fewer epochs, and
         where there are images to look at, the best features are kept."""
-        large = isinstance(encoder, ViTConfig) and weights_of(encoder) >= SMALL_ENCODER
+        large = isinstance(encoder, ViTConfig) and encoder_weight_count(encoder) >= SMALL_ENCODER
         rate = config.training.peak_lr / rate_factor(config.model) * rate_factor(encoder)
         epochs = min(config.training.epochs or ADAPTING_EPOCHS, ADAPTING_EPOCHS)
         training: dict[str, object] = {
@@ -418,7 +418,7 @@ class Masked(Pretraining[PretrainingT]):
         here = not next(objective.parameters()).is_meta  # else it is given all weights
         papers = config.recipe in RECIPES  # which begins as the paper's code does
         if data is not None and here and not papers:
-            objective.start_at_constant(sampled(data.train, config))
+            objective.start_at_constant(sampled_images(data.train, config))
         return cast(nn.Module, objective)
 
 

@@ -145,7 +145,7 @@ def executed() -> Mapping[str, list[dict[str, Any]]]:
     return json.loads(MEASURED.read_text(encoding="utf-8"))
 
 
-def measured(name: str) -> list[dict[str, Any]]:
+def source_differences(name: str) -> list[dict[str, Any]]:
     """Return what was found beside the code of the source.
 
     Each `quantity` has the largest `difference`, `where` it is, the `source` that ran, the `limit` of chance
@@ -163,7 +163,7 @@ def sourced(chosen: Recipe[RunConfig]) -> list[Sourced]:
     """Return every setting of a recipe, and of its rows, that the code of its source computes. Raises
     InputError: the recipe follows no code that was run."""
     found = [each for each in executed()["settings"] if each["recipe"] == chosen.name]
-    if not found and not measured(chosen.name):
+    if not found and not source_differences(chosen.name):
         raise InputError(f"{chosen.name} is vitreous's own recipe and has no source to compare with")
     compared = []
     for each in found:
@@ -175,7 +175,7 @@ def sourced(chosen: Recipe[RunConfig]) -> list[Sourced]:
             suited = chosen.suited(name=name, images=images, size=(side, side) if side else None)
             values, condition = leaves(suited), condition_of(row)
         there = tuple(each["there"]) if isinstance(each["there"], list) else each["there"]
-        here = value_of(values, each["setting"])
+        here = leaf_value(values, each["setting"])
         compared.append(Sourced(condition + each["setting"], here, there, each["where"], each["why"]))
     return compared
 
@@ -189,7 +189,7 @@ def condition_of(row: Tree) -> str:
     return f"below {row['below']:,} images: " if "below" in row else f"from {row['from']:,} images: "
 
 
-def value_of(values: Tree, setting: str) -> Any:
+def leaf_value(values: Tree, setting: str) -> Any:
     """Return a leaf; None for one in a group that is off."""
     while setting not in values and "." in setting:
         setting = setting.rpartition(".")[0]
