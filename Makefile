@@ -51,7 +51,7 @@ test: .venv/dev lint
 # With SHARD (a number, `documents` or `rest`) a share of the slow tests; CI takes them in turns (tests/shards.py).
 # With MEASURE=1 it keeps how long each file took, from which the shares are dealt; ONLY is an expression of pytest's
 # -k that chooses among them.
-SHARDS ?= 6
+SHARDS ?= 10
 SLOW := $(BIN)/python -m pytest -rs --timeout 3600 $(if $(MEASURE),--measure) $(if $(ONLY),-k "$(ONLY)")
 test-slow: .venv/slow
 ifdef SHARD

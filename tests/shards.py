@@ -24,15 +24,10 @@ PART = 240.0  # seconds; a file that takes longer is cut into several
 TURN = 600.0  # seconds, with two processes
 # What is slow and in no turn, and why; it runs every night with `--shard rest`.
 LONG = "trains for minutes, or runs many programs one after the other"
-UNSEEN = "no run of all its tests was seen green since they were last changed: measure it"
-LESSONS = "takes 16 minutes; CI runs the lessons that a commit changes, and each of them every night"
 LEFT_OUT = {
     "tests/addons/segmentation/test_commands.py": "one test trains for 13 minutes",
-    "tests/docs/test_lessons.py": LESSONS,
     "tests/docs/test_pages.py": LONG,
     "tests/test_benchmarks.py": LONG,
-    "tests/test_gpu_with_values.py": LONG,
-    "tests/training/test_faults.py": UNSEEN,
 }
 # They run whenever pages, templates or catalogs have changed.
 DOCUMENTS = (
