@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 from zipfile import BadZipFile
 
 import numpy as np
@@ -33,7 +33,7 @@ from vitreous.data.image_samples import Batch
 from vitreous.data.workers import worker_count
 from vitreous.errors import cache_folder
 from vitreous.evaluation.features import image_bytes
-from vitreous.evaluation.measures import MEASURES, Measures, Outputs, Truth
+from vitreous.evaluation.measures import CONSTANT_NAMES, MEASURES, Measures, Outputs, Truth
 from vitreous.evaluation.outputs import compute_outputs
 from vitreous.evaluation.scores import Interval
 from vitreous.extensions import OutputKind, outputs_of_task
@@ -324,7 +324,22 @@ class RidgeSetting(Config):
         return LinearConfig(), linear_head(self.slope * weight / std, self.slope * bias + self.shift)
 
 
-Setting = MachineSetting | NeighborsSetting | LogisticSetting | RidgeSetting
+class ConstantSetting(Config):
+    """The same answer for every image: the frequencies of the classes or of the labels, or the mean of the
+    numbers."""
+
+    kind: Literal["constant"] = "constant"
+    task: str
+    outputs: Positive
+    words: ClassVar = ""
+
+    def fit(self, seen: ImageFeatures, truth: Truth) -> tuple[LinearConfig, nn.Module]:
+        """Return a linear map whose weights are zeros."""
+        answer = without_images(truth, Problem(self.task, self.outputs))
+        return LinearConfig(), linear_head(torch.zeros(len(answer), seen.values.shape[1]), answer)
+
+
+Setting = MachineSetting | NeighborsSetting | LogisticSetting | RidgeSetting | ConstantSetting
 
 
 class Method(Config):
@@ -345,6 +360,11 @@ class Method(Config):
     def mirrored(self) -> bool:
         """Whether it learns from mirror images, too."""
         return isinstance(self.setting, MachineSetting) and self.setting.mirrored
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether it gives every image the same answer."""
+        return isinstance(self.setting, ConstantSetting)
 
 
 @dataclass(frozen=True)
@@ -474,6 +494,32 @@ def linear(name: str, sees: str, seen: ImageFeatures, truth: Truth, problem: Pro
     return Fitted(method, head, (slope * chosen + shift).float())
 
 
+def constant(name: str, sees: str, seen: ImageFeatures, truth: Truth, problem: Problem) -> Fitted:
+    """Fit the answer that is best without looking at an image.
+
+    It is not cross-fitted, but the same for all images: without those that are asked about, a frequency is
+    lower just for them, so that of two equally frequent classes the wrong one would be the answer.
+    """
+    began = time.perf_counter()
+    setting = ConstantSetting(task=problem.task, outputs=problem.outputs)
+    _, head = setting.fit(seen, truth)
+    method = Method(name=name, sees=sees, setting=setting, seconds=time.perf_counter() - began)
+    return Fitted(method, head, without_images(truth, problem).expand(len(truth), -1))
+
+
+def without_images(truth: Truth, problem: Problem) -> Float[Tensor, " outputs"]:
+    """Return the answer that is best without looking at an image: the frequency of each class or label, as
+    logits, or the mean of the numbers."""
+    if problem.meaning == "softmax":
+        counts = torch.bincount(truth, minlength=problem.outputs).double()
+        answer = ((counts + 1 / len(counts)) / (counts.sum() + 1)).log()
+    elif problem.meaning == "sigmoid":
+        answer = truth.double().mean(dim=0).clamp(1e-3, 1 - 1e-3).logit()
+    else:
+        answer = truth.double().mean()
+    return answer.float().reshape(-1)
+
+
 def spread_of(values: FeatureMatrix, meaning: OutputKind) -> Float[Tensor, " D"]:
     """Return what ridge regression divides numbers by: for classes the spread of each; one that hardly varies
     is not enlarged, as it may be any of other images."""
@@ -535,12 +581,14 @@ Suited = tuple[str, str, Callable[..., Fitted]]  # its name, what it sees, and w
 
 
 def methods_for(data: DataSummary, problem: Problem, counts: RowNumbers) -> list[Suited]:
-    """Return which methods suit images of such a size, and so many classes, the most promising ones first.
+    """Return which methods suit images of such a size, and so many classes, the most promising ones first;
+    the last one knows no image.
 
     Args:
         counts: images of each class.
     """
     shorter = min(data.height, data.width)
+    unseeing = (CONSTANT_NAMES[problem.meaning], "thumbnail", constant)
     gradients = "gradients" if shorter >= SMALLEST else "pixels"
     nearest = ("k nearest neighbors", "pixels" if shorter <= SMALL else gradients, nearest_neighbors)
     if problem.meaning != "softmax":
@@ -548,9 +596,9 @@ def methods_for(data: DataSummary, problem: Problem, counts: RowNumbers) -> list
         found = [(f"{ridge} on pixels", "thumbnail", linear), nearest]
         if shorter >= SMALLEST:
             found.insert(0, (f"{ridge} on HOG and color", "gradients", linear))
-        return found
+        return [*found, unseeing]
     if (counts > 0).sum() < 2 or counts.max() < 2:  # nothing to choose between, or to leave out
-        return []
+        return [unseeing]
     few = (counts > 0).sum() <= MOST_CLASSES
     methods: list[Suited] = []
     if few and shorter >= SMALLEST:
@@ -558,7 +606,7 @@ def methods_for(data: DataSummary, problem: Problem, counts: RowNumbers) -> list
     methods.append(nearest)
     if few and shorter <= SMALL:
         methods.append(("SVM on pixels", "pixels", partial(support_vectors, gammas=GAMMAS)))
-    return methods
+    return [*methods, unseeing]
 
 
 # ---- Baselines
@@ -612,8 +660,7 @@ class Classical(NamedTuple):
     problem: Problem
 
     def baselines(self, held_out: ImageDataset) -> tuple[Baseline, ...]:
-        """Evaluate the methods, and the answer that knows no image, on images that none of them was fitted
-        on."""
+        """Evaluate the methods on images that none of them was fitted on."""
         fitted = [(each.method, each.head) for each in self.methods]
         return baselines_on(held_out, fitted, self.learned, self.problem)
 
@@ -621,8 +668,7 @@ class Classical(NamedTuple):
 def baselines_on(
     held_out: ImageDataset, fitted: Sequence[tuple[Method, nn.Module]], learned: Learned, problem: Problem
 ) -> tuple[Baseline, ...]:
-    """Evaluate methods with their heads, and the answer that knows no image, on images that none of them was
-    fitted on."""
+    """Evaluate methods with their heads on images that none of them was fitted on."""
     began = time.perf_counter()
     if len(held_out) > MOST_ASKED:
         held_out = held_out.subset(np.array(held_out.sample(MOST_ASKED)))
@@ -630,11 +676,6 @@ def baselines_on(
     truth = held_out.targets.tensor(rows)
     reading = time.perf_counter() - began
     of = f", on {len(learned.truth):,} of {learned.of:,} images" if len(learned.truth) < learned.of else ""
-
-    def measured(name: str, answers: Outputs, settings: str = "", seconds: float = 0.0) -> Baseline:
-        score, interval = problem.measures.of(answers, truth), problem.measures.interval(answers, truth)
-        return Baseline(name, score, interval, settings, seconds)
-
     values: dict[str, FeatureMatrix] = {}
     results: list[Baseline] = []
     for method, head in fitted:
@@ -643,21 +684,10 @@ def baselines_on(
             values[method.sees] = seen_by_classical(pixels, method.sees)
         answers = Fitted(method, head, values[method.sees]).ask(values[method.sees])
         spent = method.seconds + reading + time.perf_counter() - began
-        results.append(measured(method.name, answers, method.setting.words + of, spent))
-    return (*results, measured(*without_images(learned.truth, problem, len(truth))))
-
-
-def without_images(truth: Truth, problem: Problem, count: int) -> tuple[str, Outputs]:
-    """Return the answer that is best without looking at an image, and what it is called: the most frequent
-    class, the frequency of each label, the mean of the numbers. Frequencies are given as logits."""
-    if problem.meaning == "softmax":
-        counts = torch.bincount(truth, minlength=problem.outputs).double()
-        name, answer = "majority class", ((counts + 1 / len(counts)) / (counts.sum() + 1)).log()
-    elif problem.meaning == "sigmoid":
-        name, answer = "label frequencies", truth.double().mean(dim=0).clamp(1e-3, 1 - 1e-3).logit()
-    else:
-        name, answer = "mean of the training numbers", truth.float().mean()
-    return name, answer.float().reshape(1, -1).expand(count, -1)
+        words = "" if method.is_constant else method.setting.words + of
+        score, interval = problem.measures.of(answers, truth), problem.measures.interval(answers, truth)
+        results.append(Baseline(method.name, score, interval, words, spent))
+    return tuple(results)
 
 
 def images_to_learn(parts: Sequence[ImageDataset], prepared: Preprocessing, most: int) -> Learned:

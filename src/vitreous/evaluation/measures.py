@@ -76,7 +76,7 @@ def binary_cross_entropy(outputs: Outputs, truth: Truth) -> float:
 def defined_r2(outputs: Outputs, truth: Truth) -> float:
     """Return R2; 0 where it is undefined, as candidates are ranked by it."""
     score = r2(truth.double().numpy(), outputs.double().flatten().numpy())
-    return 0.0 if math.isnan(score) else score
+    return 0.0 if math.isnan(score) else round(score, 12) + 0.0  # without a last digit below 0, or -0
 
 
 def r2_interval(outputs: Outputs, truth: Truth) -> Interval:
@@ -95,6 +95,18 @@ MEASURES: dict[str, Measures] = {  # by what the outputs of a task are
     ),
     "number": Measures("r2", False, defined_r2, r2_interval, squared_error),
 }
+
+
+CONSTANT_NAMES = {  # of the answer that knows no image, by the same
+    "softmax": "majority class",
+    "sigmoid": "label frequencies",
+    "number": "mean of the training numbers",
+}
+
+
+def is_constant(candidates: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether the answer that knows no image is the best of candidates, the best first."""
+    return bool(candidates) and candidates[0]["name"] in CONSTANT_NAMES.values()
 
 
 def is_network(candidates: Sequence[Mapping[str, Any]]) -> bool:

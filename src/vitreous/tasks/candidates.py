@@ -39,7 +39,6 @@ from vitreous.evaluation.classical import (
     seen_by_classical,
     squashed,
     support_vectors,
-    without_images,
 )
 from vitreous.evaluation.features import cached_features, feature_outputs
 from vitreous.evaluation.measures import Outputs, Truth, candidate_title
@@ -164,9 +163,11 @@ class Part(Config):
 
     @property
     def family(self) -> str:
-        """Return "network", "frozen" (a head on frozen features) or "descriptor"."""
+        """Return "network", "frozen" (a head on frozen features), "descriptor" or "constant"."""
         if self.method is None:
             return "network"
+        if self.method.is_constant:
+            return "constant"
         return "descriptor" if self.begun is None else "frozen"
 
 
@@ -183,6 +184,11 @@ class Candidate:
     def learns(self) -> bool:
         """Whether a network that learns by steps is among them."""
         return any(part.method is None for part in self.parts)
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether it gives every image the same answer."""
+        return self.parts[0].family == "constant"
 
 
 @dataclass(frozen=True)
@@ -227,7 +233,6 @@ class CandidateTable:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     before: int = 0
     candidates: list[Candidate] = field(default_factory=list)
-    reference: Trial | None = None  # the answer that knows no image
     learned: Learned | None = None
     others: Learned | None = None
     frozen: dict[str, Frozen] = field(default_factory=dict)
@@ -308,11 +313,11 @@ class CandidateTable:
 
     def most_like(self, outputs: Outputs) -> Candidate | None:
         """Return the candidate without steps whose answers are most like others, to the images that have
-        both."""
+        both; not one that gives all of them the same answer."""
         found, least, meaning = None, math.inf, self.problem.meaning
         for each in self.candidates:
             known = has_answer(outputs) & has_answer(each.outputs)
-            if each.learns or not known.any():
+            if each.learns or each.is_constant or not known.any():
                 continue
             mine, theirs = outputs[known], each.outputs[known]
             if meaning != "number":
@@ -356,8 +361,8 @@ class CandidateTable:
         return bool(able) and len(self.images) >= FEWEST
 
     def rows(self) -> list[Trial]:
-        """Return the table: the candidates, the best first, and the answer that knows no image."""
-        return [*(each.trial for each in self.ranked()), *([self.reference] if self.reference else [])]
+        """Return the table: the candidates, the best first."""
+        return [each.trial for each in self.ranked()]
 
     def is_clearly_worse(self, candidate: Candidate, than: Candidate) -> bool:
         """Return whether a candidate is below another one by more than chance explains, of their answers to
@@ -391,7 +396,7 @@ def problem_of(config: RunConfig, data: Splits) -> Problem:
 
 
 def add_classical(table: CandidateTable, *, mirrored: bool, tell: Callable[[str], None]) -> None:
-    """Add the methods that see a descriptor, and the answer that knows no image.
+    """Add the methods that see a descriptor; one of them gives every image the same answer.
 
     Args:
         mirrored: whether they may learn from mirror images, as the network does.
@@ -411,9 +416,6 @@ def add_classical(table: CandidateTable, *, mirrored: bool, tell: Callable[[str]
             outputs = table.after(outputs, scattered(asked, others.rows, len(table.images)))
         part = Part(name=method.name, words=f"baselines.{method.name}", method=method)
         tell(table.add([part], outputs, seconds=reading + method.seconds).sentence())
-    name, outputs = without_images(learned.truth, table.problem, len(table.truth))
-    table.reference = table.measured([name], outputs, words=(f"baselines.{name}",), init=(None,))
-    tell(table.reference.sentence())
 
 
 def read_others(table: CandidateTable, prepared: Preprocessing) -> Learned | None:
@@ -520,7 +522,7 @@ def add_means(table: CandidateTable) -> list[Trial]:
     networks. Return their rows."""
     families: dict[str, Candidate] = {}
     for each in table.ranked():
-        if len(each.parts) == 1:
+        if len(each.parts) == 1 and not each.is_constant:
             families.setdefault(each.parts[0].family, each)
     known = {frozenset(part.name for part in each.parts) for each in table.candidates}
     added: list[Trial] = []
@@ -568,7 +570,7 @@ def baselines_of_table(table: CandidateTable, held_out: ImageDataset) -> tuple[B
     fitted: list[tuple[Method, nn.Module]] = []
     for each in table.candidates:
         [part, *others] = each.parts
-        if not others and part.family == "descriptor" and part.method is not None:
+        if not others and part.begun is None and part.method is not None:
             fitted.append((part.method, fitted_head(table, part, prepared)[1]))
     return baselines_on(held_out, fitted, all_described(table, prepared), table.problem)
 

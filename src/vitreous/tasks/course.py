@@ -12,7 +12,7 @@ from vitreous.checkpoints.runs import is_finished
 from vitreous.data.dataset import ImageDataset, Splits
 from vitreous.data.findings import Finding, finding
 from vitreous.evaluation.classification import ClassificationEvaluation
-from vitreous.evaluation.measures import is_network
+from vitreous.evaluation.measures import candidate_title, is_constant, is_network
 from vitreous.evaluation.result import FEWEST, Evaluation, Metric
 from vitreous.evaluation.scores import wilson_interval
 from vitreous.languages import named_text, phrase
@@ -56,9 +56,13 @@ def course_of(
     """Return what takes no time to find at the end of a run: in its numbers, files that were left out, and
     where it is not better than the classical methods."""
     classes = len(data.train.classes) if run.config.task == "classification" else None
+    candidates = read_candidates(run.path)
     found: list[Finding] = []
+    if nothing := is_constant(candidates):
+        found += finding("nothing learned", name=candidate_title(candidates[0]), severity="warning")
     if evaluation and baselines:  # first: a score below a simpler method's is not read alone
-        found += below_baseline(next(iter(evaluation.metrics.values())), baselines)
+        metric = next(iter(evaluation.metrics.values()))
+        found += below_baseline(metric, baselines, by_chance=not nothing)
     found += [*bad_file_findings(run.path), *course(run, classes)]
     if isinstance(evaluation, ClassificationEvaluation):
         low, count = evaluation.interval.low, evaluation.count
@@ -77,8 +81,7 @@ def course_of(
     if evaluation:
         found += evaluation.findings()
     shares = [row["validation_accuracy"] for row in run.metrics() if "validation_accuracy" in row]
-    network = is_network(read_candidates(run.path))
-    if classes and shares and network and data.validation and data.test and evaluation:
+    if classes and shares and is_network(candidates) and data.validation and data.test and evaluation:
         best = run.config.training.recorded.early_stopping is not None
         share = max(shares) if best else shares[-1]  # of the tested model
         count = len(data.validation)
@@ -104,11 +107,12 @@ def other_looks(validation: tuple[int, int], test: tuple[int, int]) -> Iterator[
         )
 
 
-def below_baseline(metric: Metric, baselines: Baselines) -> Iterator[Finding]:
-    """The model is below the best method without a network on the same held-out images."""
+def below_baseline(metric: Metric, baselines: Baselines, *, by_chance: bool = True) -> Iterator[Finding]:
+    """The model is below the best method without a network on the same held-out images. by_chance: also
+    where the interval of that method has the model's score."""
     best = max(baselines, key=lambda each: each["accuracy"])
-    if metric.value < best["accuracy"]:
-        low, high = best["interval"]
+    low, high = best["interval"]
+    if metric.value < (best["accuracy"] if by_chance else low):
         yield from finding(
             "below baseline",
             metric=named_text(f"metrics.{metric.label.replace(' ', '_')}", metric.label),
@@ -130,6 +134,12 @@ def at_chance(
     others is within its standard error of guessing; it may be too early to tell where that is higher.
     labels_fit: a classical method is better than guessing, so that the labels are not to blame."""
     rows = [row for row in run.metrics() if "accuracy" in row]
+    candidates = read_candidates(run.path)
+    if candidates and not rows and not is_constant(candidates):
+        yield from finding(
+            "nothing learned.chance", accuracy=accuracy, majority=majority, count=count, severity="warning"
+        )
+        return
     memorized = bool(rows) and rows[-1]["accuracy"] - accuracy > GAP
     if is_noise(splits.train):
         if not any("validation_accuracy" in row for row in rows):

@@ -46,8 +46,6 @@ class KeptTrials:
         """Give a table the candidates. Return False, and give it none, where it is of other images."""
         if self.tree["content"] != table.content:
             return False
-        if reference := self.tree["reference"]:
-            table.reference = trial_of(reference)
         with safe_open(self.file, "pt") as answers:
             for number, each in enumerate(self.tree["candidates"]):
                 parts = tuple(Part(**part) for part in each["parts"])
@@ -69,7 +67,6 @@ def keep_trials(folder: Path, table: CandidateTable, facts: Mapping[str, object]
         "content": table.content,
         "most": table.most,
         "candidates": candidates,
-        "reference": asdict(table.reference) if table.reference else None,
     }
     with whole(folder / TRIALS) as partial:
         save_file(answers, partial, metadata={"trials": json.dumps(tree, default=str)})
