@@ -21,6 +21,14 @@ from vitreous.addons.optimize.quantization import exact_nodes, exact_operations
 from vitreous.deployment.export import export
 from vitreous.deployment.programs import open_exported, open_image_model
 from vitreous.errors import InputError
+from vitreous.models.ensemble import (
+    DescribedConfig,
+    EnsembleConfig,
+    KernelConfig,
+    LinearConfig,
+    MemberConfig,
+    NeighborsConfig,
+)
 from vitreous.models.model import Model, build_model
 
 TINY: dict[str, Any] = {
@@ -89,6 +97,33 @@ def test_what_nncf_cannot_quantize_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"NNCF cannot write the model in int8: change `precision` \(.+\)"):
         export(plain(), tmp_path / "x.onnx", precision="int8", samples=images)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "head", "task"),
+    [
+        ("pixels", NeighborsConfig(neighbors=2, examples=5), "classification"),
+        ("gradients", KernelConfig(gamma=2.0, vectors=(2, 0, 3)), "classification"),
+        ("thumbnail", LinearConfig(), "regression"),
+    ],
+)
+def test_methods_without_a_network_can_be_exported(kind: Any, head: Any, task: str, tmp_path: Path) -> None:
+    """As they are; in int8, or a sentence says what can be had instead."""
+    member = MemberConfig(features=DescribedConfig(kind=kind), head=head)
+    outputs = 1 if task == "regression" else 3
+    model: Any = build_model(EnsembleConfig(num_classes=outputs, members=(member,)), task=task)
+    for part in model.head.heads.parameters():
+        nn.init.normal_(part, std=0.2)
+    samples = [np.random.default_rng(0).random((1, 3, 64, 64), np.float32)]
+    assert export(model, tmp_path / "m.onnx").max_abs_difference < 1e-3
+    how: dict[str, Any] = {"precision": "int8", "samples": samples}
+    if isinstance(head, LinearConfig):
+        assert export(model, tmp_path / "small.onnx", **how).max_abs_difference < 0.1
+        return
+    sentence = r"cannot be in int8 in an ONNX file: use `precision` fp32, or `format` openvino"
+    with pytest.raises(InputError, match=sentence):
+        export(model, tmp_path / "small.onnx", **how)
+    assert export(model, tmp_path / "small-openvino", **how).path.is_dir()
 
 
 def test_int8_of_a_model_in_memory_asks_for_images(tmp_path: Path) -> None:

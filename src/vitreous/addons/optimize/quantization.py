@@ -17,6 +17,7 @@ from vitreous.addons.optimize.processor import saturates_int8
 from vitreous.deployment.programs import PIXELS, in_one_line
 from vitreous.errors import InputError, Param, require_packages
 from vitreous.extensions import outputs_of_task
+from vitreous.models.ensemble import EnsembleConfig, LinearConfig
 
 if TYPE_CHECKING:
     import openvino
@@ -28,7 +29,15 @@ Node = TypeVar("Node")
 def write_onnx_int8(
     outputs: nn.Module, path: Path, about: dict[str, Any], samples: Sequence[NDArray[np.float32]]
 ) -> float:
-    """Write an ONNX file with products in int8. Returns how far its outputs are from the model's."""
+    """Write an ONNX file with products in int8. Returns how far its outputs are from the model's. Raises
+    InputError: it has a head of which NNCF quantizes nothing."""
+    config = getattr(outputs.model, "config", None)
+    members = config.members if isinstance(config, EnsembleConfig) else ()
+    if any(not isinstance(each.head, LinearConfig) for each in members):
+        raise InputError(
+            "an SVM or nearest neighbors cannot be in int8 in an ONNX file: use "
+            f"{Param('precision')} fp32, or {Param('format')} openvino"
+        )
     from vitreous.deployment.export import save_onnx, signature, verified
 
     save_onnx(outputs, path, about)
