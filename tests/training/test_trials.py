@@ -33,7 +33,7 @@ from vitreous.evaluation.classical import (
     mirroring_of,
     try_mirroring,
 )
-from vitreous.evaluation.measures import MEASURES
+from vitreous.evaluation.measures import MEASURES, candidate_title, is_network
 from vitreous.evaluation.result import Metric
 from vitreous.evaluation.scores import Interval, is_better
 from vitreous.languages import speaking
@@ -44,6 +44,7 @@ from vitreous.tasks.candidates import Candidate, CandidateTable, Part, Trial, ad
 from vitreous.tasks.course import below_baseline
 from vitreous.tasks.kept_trials import kept_trials
 from vitreous.tasks.regression import scores_of
+from vitreous.tasks.task import Trained
 from vitreous.training.callbacks import Callback
 from vitreous.training.config import RunConfig
 from vitreous.training.place import ON_CPU
@@ -305,6 +306,52 @@ def test_a_network_that_nothing_measures_again_must_be_ahead_by_more_than_chance
         assert crossed.best is crossed.ranked()[0]
     none = replace(crossed, candidates=[each for each in crossed.candidates if each.learns])
     assert [each.trial.name for each in none.ranked()] == ["network"]
+
+
+@pytest.mark.parametrize("longer", [0.7, 0.95])
+def test_the_best_short_trial_answers_where_the_longer_training_is_no_better(
+    longer: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table has all of them; what is kept of the trial goes where it does not answer."""
+
+    def answers(wrong: int) -> torch.Tensor:
+        second = torch.where(table.truth == 1, 2.0, -2.0)
+        second[:wrong] *= -1
+        return torch.stack([-second, second], dim=1)
+
+    data: Any = open_data("digits", DataConfig())
+    truth = torch.tensor([1, 0] * 10)
+    table = CandidateTable(data, Problem("classification", 2), data.test, "validation", truth)
+    method = trials.TrainingMethod("a", "scratch")
+    for name, wrong in (("a", 2), ("b", 4)):
+        table.add([Part(name=name, words="candidates.scratch")], answers(wrong), speed=1.0)
+    networks = [
+        vt.create(
+            "ViT-Ti/16", num_classes=2, image_size=16, width=16, depth=1, heads=1, mlp_dim=16, seed=seed
+        )
+        for seed in (1, 2)
+    ]
+    run = RunDirectory.create(tmp_path / "run", RunConfig())
+    run.save_model(networks[1])
+    trials.save_short_trial(run.path, networks[0], "a")
+    (run.path / "metrics.jsonl").write_text('{"step": 1, "epoch": 1}\n')
+    monkeypatch.setattr(trials, "network_outputs", lambda *_, **__: answers(round(20 * (1 - longer))))
+    material: Any = None
+    trained = Trained(run, data, material, networks[1], 1.0, 0.0)
+    options: dict[str, Any] = {"device": CPU, "workers": 0, "batch_size": 1, "world": ON_CPU.world}
+    chosen, _ = trials.CandidateComparison(method, table).choose(trained, **options)
+    names = [each.name for each in table.rows()]
+    is_short = longer < 0.9
+    expected = ["a (short trial)", "b (short trial)"]
+    expected.insert(2 if is_short else 0, "a")
+    assert names == expected
+    answering = networks[0 if is_short else 1].state_dict()
+    for found in (chosen.model, run.model()):
+        assert all(torch.equal(weight, answering[name]) for name, weight in found.state_dict().items())
+    assert (run.path / "short-trial").exists() == is_short
+    rows = json.loads((run.path / "candidates.json").read_text())
+    assert candidate_title(rows[1]) == "a network from scratch (short trial)"
+    assert is_network(rows) != is_short
 
 
 def test_scores_of_numbers_and_of_labels() -> None:

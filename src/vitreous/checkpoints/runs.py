@@ -95,6 +95,7 @@ def check_data_present(source: str, path: Path, otherwise: str) -> None:
 
 
 TRIALS = "trials.safetensors"  # in a run that has compared candidates: their answers
+SHORT_TRIAL = "short-trial"  # in it: the network of the best short trial, until another one answers
 CANDIDATES = "candidates.json"  # in it: their table
 STOPPED = "stopped.json"  # of a run that was interrupted: how far its model is
 

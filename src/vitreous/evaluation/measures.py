@@ -110,9 +110,9 @@ def is_constant(candidates: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def is_network(candidates: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether a network that learned by steps answers alone, of candidates the best first; any other
-    answer is fitted on the validation set as well."""
-    return not candidates or candidates[0]["speed"] > 0
+    """Return whether the network of the training answers alone, of candidates the best first; not that of a
+    short trial, and not an answer that is fitted on the validation set as well."""
+    return not candidates or (candidates[0]["speed"] > 0 and not any(candidates[0].get("short", ())))
 
 
 def candidate_title(row: Mapping[str, Any]) -> str:
@@ -120,4 +120,7 @@ def candidate_title(row: Mapping[str, Any]) -> str:
     if not row.get("words"):
         return str(row["name"])
     names = [phrase(words, init=init) for words, init in zip(row["words"], row["init"], strict=True)]
+    for place, short in enumerate(row.get("short", ())):
+        if short:
+            names[place] = phrase("candidates.short", name=names[place])
     return names[0] if len(names) == 1 else phrase("candidates.mean", first=names[0], second=names[1])

@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -90,6 +90,7 @@ class Trial:
         speed: images a second that it learned from; 0 where it did not learn by steps.
         words: its name in the catalog of languages; of a mean the names of both.
         init: the encoder that each name speaks of.
+        short: of each, whether it is the network of a short trial, beside one that was trained longer.
     """
 
     name: str
@@ -103,6 +104,7 @@ class Trial:
     speed: float = 0.0
     words: tuple[str, ...] = ()
     init: tuple[str | None, ...] = ()
+    short: tuple[bool, ...] = ()
 
     @property
     def merit(self) -> tuple[float, float]:
@@ -152,6 +154,7 @@ class Part(Config):
         begun: the configuration of a run that begins with the encoder whose features the method sees; None:
             it sees a descriptor.
         columns: of the features, where it does not see all of them.
+        short: whether it is the network of a short trial, beside one that was trained longer.
     """
 
     name: str
@@ -160,6 +163,7 @@ class Part(Config):
     method: Method | None = None
     begun: dict[str, Any] | None = None
     columns: tuple[int, int] | None = None
+    short: bool = False
 
     @property
     def family(self) -> str:
@@ -189,6 +193,21 @@ class Candidate:
     def is_constant(self) -> bool:
         """Whether it gives every image the same answer."""
         return self.parts[0].family == "constant"
+
+    @property
+    def is_short(self) -> bool:
+        """Whether the network of a short trial is among them, beside one that was trained longer."""
+        return any(part.short for part in self.parts)
+
+    def as_short(self) -> Candidate:
+        """Return it as one of the short trials, which another network may have the name of."""
+        if not self.learns:
+            return self
+        parts = tuple(part.model_copy(update={"short": part.method is None}) for part in self.parts)
+        name = f"{self.trial.name} (short trial)"
+        return replace(
+            self, parts=parts, trial=replace(self.trial, name=name, short=tuple(p.short for p in parts))
+        )
 
 
 @dataclass(frozen=True)
@@ -287,6 +306,7 @@ class CandidateTable:
             speed=speed,
             words=tuple(part.words for part in parts),
             init=tuple(part.init for part in parts),
+            short=tuple(part.short for part in parts),
         )
         self.candidates.append(Candidate(tuple(parts), outputs, trial))
         return trial
@@ -524,13 +544,13 @@ def add_means(table: CandidateTable) -> list[Trial]:
     for each in table.ranked():
         if len(each.parts) == 1 and not each.is_constant:
             families.setdefault(each.parts[0].family, each)
-    known = {frozenset(part.name for part in each.parts) for each in table.candidates}
+    known = {frozenset((part.name, part.short) for part in each.parts) for each in table.candidates}
     added: list[Trial] = []
     best = list(families.values())
     for place, first in enumerate(best):
         for second in best[place + 1 :]:
             parts = first.parts + second.parts
-            if frozenset(part.name for part in parts) in known:
+            if frozenset((part.name, part.short) for part in parts) in known:
                 continue
             both = torch.stack([first.outputs, second.outputs])
             added.append(table.add(parts, mean_answer(both, table.problem.meaning)))

@@ -88,5 +88,5 @@ def kept_trials(folder: Path) -> KeptTrials | None:
 
 def trial_of(tree: Mapping[str, Any]) -> Trial:
     """Return a row of the table as it was."""
-    lists = {name: tuple(tree[name]) for name in ("words", "init")}
+    lists = {name: tuple(tree.get(name, ())) for name in ("words", "init", "short")}
     return Trial(**{**tree, **lists, "interval": Interval(*tree["interval"])})

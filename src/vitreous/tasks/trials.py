@@ -10,13 +10,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from shlex import quote
+from shutil import rmtree
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import torch
 
+from vitreous.checkpoints.loading import load_image_model
+from vitreous.checkpoints.native import save_native
 from vitreous.checkpoints.pretrained_encoders import INSTALLED_ENCODERS, encoders_at_hand
+from vitreous.checkpoints.runs import SHORT_TRIAL
 from vitreous.data.dataset import Splits
 from vitreous.data.held_out import FOLDS
 from vitreous.errors import InputError, Param, check_utf8
@@ -24,8 +28,9 @@ from vitreous.evaluation.calibration import write_best_thresholds
 from vitreous.evaluation.classical import MOST_FITTED
 from vitreous.evaluation.measures import Outputs
 from vitreous.languages.terminal import said, said_time
+from vitreous.models.model import Model
 from vitreous.models.settings import set_leaf
-from vitreous.outside import scheme_of
+from vitreous.outside import read_text, scheme_of
 from vitreous.rng import numpy_generator
 from vitreous.tasks import task_of_run
 from vitreous.tasks.candidates import (
@@ -450,12 +455,15 @@ class Trials:
         outputs = torch.full((len(table.images), table.problem.outputs), float("nan"))
         speed = 0.0
         for part, rows in parts:
-            answers, per_second = trained_answers(config, part, self.device)
+            answers, per_second, network = trained_answers(config, part, self.device)
             outputs[torch.from_numpy(rows)] = answers
             speed = max(speed, per_second)
         self.last = self.clock.seconds - began
         row = table.add([training.part], outputs, seconds=self.last, speed=speed)
         if self.run is not None:
+            alone = [each.trial.merit for each in table.candidates if each.learns and len(each.parts) == 1]
+            if table.held_out and network is not None and row.merit == max(alone):
+                save_short_trial(self.run.path, network, row.name)
             self.keep(self.run.path)
         self.tell(row.sentence())
 
@@ -603,14 +611,18 @@ def trial_config(config: RunConfig, share: float) -> RunConfig:
     )
 
 
-def trained_answers(config: RunConfig, data: Splits, device: torch.device) -> tuple[Outputs, float]:
-    """Train in a folder that is removed, and return what the network answers to the validation set, and how
-    many images a second it learned from. Where the loss does not stay finite, all answers are zeros."""
+def trained_answers(
+    config: RunConfig, data: Splits, device: torch.device
+) -> tuple[Outputs, float, Model | None]:
+    """Train in a folder that is removed, and return what the network answers to the validation set, how many
+    images a second it learned from, and the network. Where the loss does not stay finite, all answers are
+    zeros, and there is none."""
     assert data.validation is not None
     images = len(data.train)
     if images < config.training.batch_size:
         config = with_training(config, batch_size=images)
     problem, place = problem_of(config, data), Place(device)
+    model: Any = None
     with TemporaryDirectory() as folder, warnings.catch_warnings(action="ignore"):  # that its time is short
         config = with_training(config, precision=place.precision(config))
         run = RunDirectory.create(Path(folder) / "trial", config)
@@ -625,9 +637,21 @@ def trained_answers(config: RunConfig, data: Splits, device: torch.device) -> tu
                 batch_size=config.training.computed.evaluation_batch_size,
             )
         except NotFinite:
+            model = None
             outputs = torch.zeros(len(data.validation), problem.outputs)
         speeds = [row["images_per_second"] for row in run.metrics() if "images_per_second" in row]
-        return outputs, speeds[-1] if speeds else 0.0
+        return outputs, speeds[-1] if speeds else 0.0, model
+
+
+def save_short_trial(run: Path, network: Model, name: str) -> None:
+    """Keep the network of the best short trial in a run: it answers where a longer training is no better."""
+    save_native(network.cpu(), run / SHORT_TRIAL, beside={"trial.txt": name})
+
+
+def short_trial_of(run: Path) -> str | None:
+    """Return the name of the short trial whose network a run has kept."""
+    file = run / SHORT_TRIAL / "trial.txt"
+    return read_text(file) if file.is_file() else None
 
 
 @dataclass(frozen=True)
@@ -668,13 +692,17 @@ class CandidateComparison:
             if chosen is not None:
                 row = replace(chosen.trial, seconds=0.0).sentence()
                 sentences.append(said("chosen as the model: {row}", row=row))
-                alone = chosen.learns and len(chosen.parts) == 1
+                alone = chosen.learns and len(chosen.parts) == 1 and not chosen.is_short
                 if not alone:
                     network: Any = trained.model
+                    if chosen.is_short:
+                        network = load_image_model(run.path / SHORT_TRIAL)
                     model = final_model(table, chosen, network)
                     run.save_model(model)
                     keep_thresholds(run.path / "model", table, chosen)
                     trained = trained._replace(model=model)
+                if not chosen.is_short:
+                    rmtree(run.path / SHORT_TRIAL, ignore_errors=True)
             write_candidates(run.path, table.rows())
         if world.size > 1 and not world.broadcast(alone) and not world.first:
             trained = trained._replace(model=run.model())
@@ -698,11 +726,12 @@ def last_comparison(
     trained: Trained[RunConfig, Splits],
     options: Mapping[str, Any],
 ) -> Candidate | None:
-    """Return the first of the table once the trained network is in it, in the place of its short trial."""
+    """Return the first of the table once the trained network is in it, beside the short trials: the best of
+    these answers where the longer training is no better."""
     learned = bool(trained.run.metrics())
-    short = [each for each in table.candidates if each.learns]
-    if table.held_out:  # what short trainings gave says nothing of the network that is there now
-        table.candidates = [each for each in table.candidates if not each.learns]
+    if table.held_out:
+        kept = short_trial_of(trained.run.path)
+        table.candidates = [each.as_short() for each in table.candidates]
         if learned:
             outputs = network_outputs(
                 trained.model,
@@ -712,15 +741,24 @@ def last_comparison(
                 workers=options["workers"],
                 batch_size=options["batch_size"],
             )
-            table.add([training.part], outputs, seconds=trained.seconds)
+            speeds = [row["images_per_second"] for row in trained.run.metrics() if "images_per_second" in row]
+            speed = speeds[-1] if speeds else 1.0
+            table.add([training.part], outputs, seconds=trained.seconds, speed=speed)
             add_means(table)
-        found = table.best
-        for each in short:  # but none ahead of what answers, as its network is not there any more
-            if not of_training(each, training) and (found is None or each.trial.merit <= found.trial.merit):
-                table.candidates.append(each)
+        ranked = table.ranked()
+        found = next((each for each in ranked if can_answer(each, kept)), None)
+        while ranked and ranked[0] is not found:  # its network is not there any more
+            ranked.pop(0)
+        table.candidates = ranked
         return found
     able = [each for each in table.ranked() if not each.learns or (learned and of_training(each, training))]
     return next(iter(able), None)
+
+
+def can_answer(candidate: Candidate, kept: str | None) -> bool:
+    """Return whether the network of a candidate is there, where it has one. kept: the name of the short trial
+    whose network is."""
+    return all(part.name == kept for part in candidate.parts if part.short)
 
 
 def of_training(candidate: Candidate, training: TrainingMethod) -> bool:
