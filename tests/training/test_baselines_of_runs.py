@@ -18,10 +18,12 @@ from vitreous.data.findings import finding, read_findings, write_findings
 from vitreous.data.image_samples import Batch
 from vitreous.evaluation.classification import MultiLabelEvaluation
 from vitreous.evaluation.result import Metric
-from vitreous.tasks.course import below_baseline
+from vitreous.languages import speaking
+from vitreous.tasks.course import below_baseline, without_what_was_tried
 from vitreous.tasks.regression import RegressionEvaluation
-from vitreous.training.config import TrainingConfig
+from vitreous.training.config import RunConfig, TrainingConfig
 from vitreous.training.objectives import RareClassLoss
+from vitreous.training.run import RunDirectory
 
 TINY = ["--set", "model.width=16", "--set", "model.depth=1", "--set", "model.heads=1"]
 TINY += ["--set", "model.mlp_dim=16", "--set", "model.stem.widths=[8,8,8,8,8,8]", "--init", "none"]
@@ -56,6 +58,28 @@ def test_a_run_below_its_baseline_says_so_everywhere(
     assert re.search(below, page.replace("\u00a0", " "))
     vitreous(["doctor", str(run)])
     assert re.search(below, capsys.readouterr().out.replace("\n", " "))
+
+
+@pytest.mark.parametrize("language", ["en", "ko"])
+def test_no_finding_advises_what_was_compared(language: str, tmp_path: Path) -> None:
+    """Where nothing was, it does."""
+    run = RunDirectory.create(tmp_path / "run", RunConfig())
+    best = {"name": "SVM on pixels", "accuracy": 0.9, "interval": [0.8, 0.95]}
+    seen = {"count": 60, "spread": 0.1, "true": 1.0, "r2": 0.0}
+    chance = {"memorized": False, "training": 0.5, "accuracy": 0.5, "majority": 0.5}
+    found = [
+        *below_baseline(Metric(0.5, "accuracy"), [best]),
+        *finding("not learning.early", **chance, count=60, steps=9),
+        *finding("labels at random", **chance),
+        *finding("constant answers.numbers", **seen),
+        *finding("constant answers.labels", share=0.9, precision=0.5, chance=0.5, count=60),
+        *finding("explains nothing", **seen),
+        *finding("overfitting", training=0.9, held_out=0.5, validation=False),
+    ]
+    with speaking(language):
+        assert all("--init" in each.fix for each in without_what_was_tried(run, found))
+        (run.path / "candidates.json").write_text('[{"name": "SVM on pixels"}]')
+        assert not any("--init" in each.fix for each in without_what_was_tried(run, found))
 
 
 def test_a_model_as_good_as_its_baseline_is_not_below_it() -> None:

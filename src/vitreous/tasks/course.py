@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -86,7 +87,14 @@ def course_of(
         share = max(shares) if best else shares[-1]  # of the tested model
         count = len(data.validation)
         found += other_looks((round(share * count), count), (int(evaluation.correct.sum()), evaluation.count))
-    return found
+    return without_what_was_tried(run, found)
+
+
+def without_what_was_tried(run: AnyRun, findings: Sequence[Finding]) -> list[Finding]:
+    """Return the findings of a run; where candidates were compared, they do not advise to try these."""
+    if not read_candidates(run.path):
+        return list(findings)
+    return [replace(each, values={**each.values, "compared": True}) for each in findings]
 
 
 def with_others(findings: list[Finding], others: Sequence[Finding]) -> list[Finding]:

@@ -35,7 +35,16 @@ from vitreous.models.model import Model
 from vitreous.models.stored import Stored
 from vitreous.tasks import task_of_run
 from vitreous.tasks.classification import Classification
-from vitreous.tasks.course import FINDINGS, SAMPLE, AnyRun, at_chance, course, other_looks, with_others
+from vitreous.tasks.course import (
+    FINDINGS,
+    SAMPLE,
+    AnyRun,
+    at_chance,
+    course,
+    other_looks,
+    with_others,
+    without_what_was_tried,
+)
 from vitreous.tasks.result import read_candidates
 from vitreous.training.config import RunConfig
 from vitreous.training.diagnosis import bad_file_findings, causes_first, frozen_encoder, overfitting
@@ -54,7 +63,7 @@ def examine_run(path: Path) -> list[Finding]:
     at_its_end = read_findings(path / FINDINGS) if is_finished(path) else []  # which the report has as well
     if isinstance(task, Classification):
         seen = [*bad_file_findings(path), *classifier_findings(task, run, at_its_end)]
-        return causes_first(with_others(seen, at_its_end))
+        return causes_first(without_what_was_tried(run, with_others(seen, at_its_end)))
     findings = [*bad_file_findings(path), *course(run), *weights(run)]
     if (path / "model").exists():
         data = task.open_data(run.config, run.split)
@@ -69,7 +78,7 @@ def examine_run(path: Path) -> list[Finding]:
                 findings += check_geometry(seeing, data.train)
             batch = seeing.preprocessing(images)
             findings += [*normalization(seeing, batch), *origin_of_nan(seeing, batch)]
-    return causes_first(with_others(findings, at_its_end))
+    return causes_first(without_what_was_tried(run, with_others(findings, at_its_end)))
 
 
 def classifier_findings(
