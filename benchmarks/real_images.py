@@ -516,9 +516,8 @@ def machine_on_gradients(data: Path) -> dict[str, Any]:
     prepared = squashed(splits.summary.channels)
     pixels, rows = classical_images(splits.train, prepared)
     kind = "gradients"
-    seen = described(pixels, kind, mirrored=True)
-    assert seen.mirrored is not None
-    values = np.concatenate([seen.values.numpy(), seen.mirrored.numpy()])
+    seen = described(pixels, kind, (True, False))
+    values = np.concatenate([each.numpy() for each in (seen.values, *seen.mirrored)])
     targets = np.tile(splits.train.targets.strata(rows), 2)
     count = len(rows)
     images = np.tile(np.arange(count), 2)

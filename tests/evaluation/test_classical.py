@@ -14,12 +14,17 @@ from vitreous.data.dataset import ArrayImages, DataSummary, Splits
 from vitreous.data.held_out import folds_of
 from vitreous.data.sources import open_data
 from vitreous.evaluation.classical import (
+    Fitted,
     ImageFeatures,
+    MachineSetting,
+    Method,
     Problem,
     constant,
+    described,
     fit_classical,
     linear,
     nearest_neighbors,
+    seen_by_classical,
     support_vectors,
     without_images,
 )
@@ -61,12 +66,53 @@ def test_an_svm_that_had_no_mirror_images_says_why(monkeypatch: pytest.MonkeyPat
     told: dict[int, str] = {}
     for most in (30, 29):
         monkeypatch.setattr("vitreous.evaluation.classical.MOST_MIRRORED", most)
-        svm, *_ = fit_classical(data, mirrored=True).baselines(data.test)
+        svm, *_ = fit_classical(data, flip=(0.5, 0.0)).baselines(data.test)
         told[most] = svm.settings
     reason = "without mirror images, as there are more than 29 images"
     assert [reason in told[most] for most in (30, 29)] == [False, True]
-    svm, *_ = fit_classical(data, mirrored=False).baselines(data.test)
+    svm, *_ = fit_classical(data).baselines(data.test)
     assert "mirror" not in svm.settings  # the model gets none either
+
+
+@pytest.mark.parametrize(
+    ("flip", "most", "expected"),
+    [
+        ((0.5, 0.0), 40, ([0, 2],)),
+        ((0.0, 0.5), 40, ([0, 1],)),
+        ((0.5, 0.5), 80, ([0, 2], [0, 1], [0, 1, 2])),
+        ((0.5, 0.5), 40, ([0, 2],)),
+        ((0.5, 0.5), 20, ()),
+        ((0.0, 0.0), 80, ()),
+    ],
+)
+def test_an_svm_learns_from_the_mirror_images_that_the_network_does(
+    flip: tuple[float, float], most: int, expected: tuple[list[int], ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of the directions, and both together where there are few enough images; the setting knows them."""
+    monkeypatch.setattr("vitreous.evaluation.classical.MOST_MIRRORED", most)
+    pixels = np.random.default_rng(0).integers(0, 255, (50, 64, 64), np.uint8)
+    data = splits(ArrayImages(pixels, np.arange(50) % 2, ("a", "b"), name="made"), test=10)
+    seen: list[Any] = []
+
+    def fit(name: str, sees: str, features: ImageFeatures, truth: Any, problem: Problem) -> Any:
+        seen.append(features)
+        setting = MachineSetting(cost=1.0, gamma=1.0, classes=2, mirrored=bool(features.mirrored))
+        _, head = setting.fit(features, truth)
+        return Fitted(Method(name=name, sees=sees, setting=setting), head, torch.zeros(len(truth), 2))
+
+    monkeypatch.setattr("vitreous.evaluation.classical.support_vectors", fit)
+    found = fit_classical(data, flip=flip)
+    gray = found.learned.pixels
+    axes = {0: (), 1: (-2,), 2: (-1,)}
+    wanted = [gray.flip(tuple(a for each in names for a in axes[each])) for names in expected]
+    mirrored = seen[0].mirrored
+    assert len(mirrored) == len(wanted)
+    for mine, theirs in zip(mirrored, wanted, strict=True):
+        torch.testing.assert_close(mine, seen_by_classical(theirs, "gradients"))
+    method = found.methods[0].method
+    again = described(gray, "gradients", method.flip).mirrored
+    assert len(again) == len(mirrored)
+    assert all(torch.equal(mine, theirs) for mine, theirs in zip(again, mirrored, strict=True))
 
 
 def test_shape_and_color_tell_classes_apart_and_noise_does_not() -> None:

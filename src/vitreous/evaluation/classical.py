@@ -76,6 +76,8 @@ UNSEEN = -20.0  # the bias of a class without an image
 
 RowNumbers = Int[np.ndarray, " n"]
 FeatureMatrix = Float[Tensor, "N D"]
+MirrorDirections = tuple[bool, bool]  # left and right, top and bottom
+NOT_MIRRORED: MirrorDirections = (False, False)
 ValueRange = tuple[tuple[float, float], ...] | None  # of stored values, as in a preprocessing
 
 
@@ -87,25 +89,35 @@ class ImageFeatures(NamedTuple):
     too."""
 
     values: FeatureMatrix
-    mirrored: FeatureMatrix | None = None
+    mirrored: tuple[FeatureMatrix, ...] = ()
 
     def columns(self, some: tuple[int, int] | None) -> ImageFeatures:
         """Return some of the numbers of each image; None: all of them."""
         if some is None:
             return self
         first, end = some
-        mirrored = None if self.mirrored is None else self.mirrored[:, first:end]
+        mirrored = tuple(each[:, first:end] for each in self.mirrored)
         return ImageFeatures(self.values[:, first:end].contiguous(), mirrored)
 
     def at(self, rows: RowNumbers) -> ImageFeatures:
         """Return what is seen of some of them."""
-        return ImageFeatures(self.values[rows], None if self.mirrored is None else self.mirrored[rows])
+        return ImageFeatures(self.values[rows], tuple(each[rows] for each in self.mirrored))
 
     def and_mirrored(self, truth: Truth) -> tuple[FeatureMatrix, Truth]:
         """Return all values, with the truth of each."""
-        if self.mirrored is None:
-            return self.values, truth
-        return torch.cat([self.values, self.mirrored]), torch.cat([truth, truth])
+        views = (self.values, *self.mirrored)
+        return torch.cat(views), torch.cat([truth] * len(views))
+
+
+def mirrored_axes(flip: MirrorDirections) -> list[tuple[int, ...]]:
+    """Return the axes along which images are mirrored, for each kind of mirror images."""
+    sideways, upside_down = flip
+    axes: list[tuple[int, ...]] = []
+    if sideways:
+        axes.append((-1,))
+    if upside_down:
+        axes.append((-2,))
+    return [*axes, (-1, -2)] if all(flip) else axes
 
 
 def squashed(channels: int, value_range: ValueRange = None) -> Preprocessing:
@@ -137,10 +149,11 @@ def seen_by_classical(pixels: Tensor, kind: str) -> FeatureMatrix:
     return torch.cat([DESCRIPTORS[kind].describe(some.float()) for some in torch.split(pixels, TOGETHER)])
 
 
-def described(pixels: Tensor, kind: str, *, mirrored: bool = False) -> ImageFeatures:
+def described(pixels: Tensor, kind: str, flip: MirrorDirections = NOT_MIRRORED) -> ImageFeatures:
     """Return uint8 images (N, C, 64, 64), and their mirror images, as a descriptor has them."""
     return ImageFeatures(
-        seen_by_classical(pixels, kind), seen_by_classical(pixels.flip(-1), kind) if mirrored else None
+        seen_by_classical(pixels, kind),
+        tuple(seen_by_classical(pixels.flip(axes), kind) for axes in mirrored_axes(flip)),
     )
 
 
@@ -182,6 +195,7 @@ class MachineSetting(Config):
 
     Attributes:
         mirrored: whether it learns from mirror images as well.
+        flip: in which directions these are mirrored.
         too_many_to_mirror: whether it does not since there are too many images, and not by a comparison.
         sharpness: of its scores as logits.
     """
@@ -191,6 +205,7 @@ class MachineSetting(Config):
     gamma: float
     classes: Positive
     mirrored: bool = False
+    flip: MirrorDirections = (True, False)
     too_many_to_mirror: bool = False
     sharpness: float = 1.0
 
@@ -357,9 +372,10 @@ class Method(Config):
     seconds: float = 0.0
 
     @property
-    def mirrored(self) -> bool:
-        """Whether it learns from mirror images, too."""
-        return isinstance(self.setting, MachineSetting) and self.setting.mirrored
+    def flip(self) -> MirrorDirections:
+        """In which directions the mirror images are mirrored that it learns from, too."""
+        setting = self.setting
+        return setting.flip if isinstance(setting, MachineSetting) and setting.mirrored else NOT_MIRRORED
 
     @property
     def is_constant(self) -> bool:
@@ -421,7 +437,7 @@ def support_vectors(
     began = time.perf_counter()
     scale = 1 / (seen.values.shape[1] * max(float(seen.values.var(correction=0)), 1e-12))
     folds = problem.folds(truth)
-    views = [ImageFeatures(seen.values)] if seen.mirrored is None else [ImageFeatures(seen.values), seen]
+    views = [ImageFeatures(seen.values), seen] if seen.mirrored else [ImageFeatures(seen.values)]
     best: tuple[float, float] | None = None
     for view in views:
         values, of = view.and_mirrored(truth)
@@ -432,11 +448,12 @@ def support_vectors(
                     cost=cost,
                     gamma=scale * gamma,
                     classes=problem.outputs,
-                    mirrored=view.mirrored is not None,
+                    mirrored=bool(view.mirrored),
                 )
                 scores = torch.zeros(len(truth), problem.outputs)
                 for known, others in folds:
-                    learned = known if view.mirrored is None else np.concatenate([known, known + len(truth)])
+                    copies = range(1 + len(view.mirrored))
+                    learned = np.concatenate([known + copy * len(truth) for copy in copies])
                     near = torch.exp(-how.gamma * distance[learned][:, learned])
                     machine, support = how.machine(near, of.numpy()[learned], values[learned])
                     asked = torch.exp(-how.gamma * distance[others][:, learned[support]])
@@ -707,11 +724,19 @@ def images_to_learn(parts: Sequence[ImageDataset], prepared: Preprocessing, most
     return found
 
 
+def most_mirrored(flip: MirrorDirections, images: int) -> MirrorDirections:
+    """Return in which directions so many images are mirrored for a machine, which learns from twice as many
+    with each of two directions."""
+    if all(flip) and 2 * images > MOST_MIRRORED:
+        flip = (True, False)
+    return flip if images <= MOST_MIRRORED else NOT_MIRRORED
+
+
 def fit_classical(
     splits: Splits,
     problem: Problem | None = None,
     *,
-    mirrored: bool = False,
+    flip: tuple[float, float] = (0.0, 0.0),
     everything: bool = True,
     most: int = MOST_FITTED,
 ) -> Classical:
@@ -719,7 +744,8 @@ def fit_classical(
     one: they need none, as cross-fitting chooses their settings. Raises InputError: no image can be read.
 
     Args:
-        mirrored: whether mirror images may be learned from, too.
+        flip: how often the network's images are mirrored left and right, and top and bottom: where they are,
+            mirror images may be learned from, too.
         everything: whether the validation set is learned from.
         most: images that are learned from.
     """
@@ -733,18 +759,20 @@ def fit_classical(
     counts = np.zeros(1, int)
     if problem.meaning == "softmax":
         counts = np.bincount(learned.truth.numpy(), minlength=1)
-    mirrored &= problem.meaning == "softmax"
-    too_many = mirrored and len(learned.truth) > MOST_MIRRORED
-    mirrored &= not too_many
+    mirrored, too_many = NOT_MIRRORED, False
+    if problem.meaning == "softmax":
+        mirrored = most_mirrored((flip[0] > 0, flip[1] > 0), len(learned.truth))
+        too_many = any(flip) and not any(mirrored)
     values: dict[str, ImageFeatures] = {}
     methods: list[Fitted] = []
     for name, sees, fit in methods_for(splits.summary, problem, counts):
         if sees not in values:
-            values[sees] = described(learned.pixels, sees, mirrored=mirrored and sees == "gradients")
+            values[sees] = described(learned.pixels, sees, mirrored if sees == "gradients" else NOT_MIRRORED)
         fitted = fit(name, sees, values[sees], learned.truth, problem)
         setting = fitted.method.setting
-        if too_many and sees == "gradients" and isinstance(setting, MachineSetting):
-            setting = setting.model_copy(update={"too_many_to_mirror": True})
+        if sees == "gradients" and isinstance(setting, MachineSetting):
+            more = {"too_many_to_mirror": too_many} | ({"flip": mirrored} if setting.mirrored else {})
+            setting = setting.model_copy(update=more)
             fitted = replace(fitted, method=fitted.method.model_copy(update={"setting": setting}))
         methods.append(fitted)
     return Classical(tuple(methods), learned, problem)

@@ -415,14 +415,15 @@ def problem_of(config: RunConfig, data: Splits) -> Problem:
 # ---- Methods without steps
 
 
-def add_classical(table: CandidateTable, *, mirrored: bool, tell: Callable[[str], None]) -> None:
+def add_classical(table: CandidateTable, *, flip: tuple[float, float], tell: Callable[[str], None]) -> None:
     """Add the methods that see a descriptor; one of them gives every image the same answer.
 
     Args:
-        mirrored: whether they may learn from mirror images, as the network does.
+        flip: how often images are mirrored for the network: as they, these methods may learn from mirror
+            images.
     """
     began = time.monotonic()
-    classical = fit_classical(table.data, table.problem, mirrored=mirrored, everything=False, most=table.most)
+    classical = fit_classical(table.data, table.problem, flip=flip, everything=False, most=table.most)
     table.learned = learned = classical.learned
     fitting = sum(each.method.seconds for each in classical.methods)
     table.seconds_to_read = (time.monotonic() - began - fitting) / len(learned.rows)
@@ -571,8 +572,8 @@ def baselines_of(task: AnyTask, trained: Trained[Any, Any]) -> tuple[Baseline, .
     if table is not None and part == "test":
         return baselines_of_table(table, held_out)
     learned = data if part == "test" else data._replace(validation=None)
-    mirrored = any(config.augmentation.flip)
-    return fit_classical(learned, problem_of(config, data), mirrored=mirrored).baselines(held_out)
+    flip = config.augmentation.flip
+    return fit_classical(learned, problem_of(config, data), flip=flip).baselines(held_out)
 
 
 def compared_fields(task: AnyTask, trained: Trained[Any, Any]) -> dict[str, Any]:
@@ -609,7 +610,7 @@ def fitted_head(table: CandidateTable, part: Part, prepared: Preprocessing) -> F
             table.heads[key] = setting.fit(seen.columns(part.columns), truth)
         else:
             learned = all_described(table, prepared)
-            seen = described(learned.pixels, part.method.sees, mirrored=part.method.mirrored)
+            seen = described(learned.pixels, part.method.sees, part.method.flip)
             table.heads[key] = setting.fit(seen, learned.truth)
     return table.heads[key]
 

@@ -238,7 +238,7 @@ def compare_candidates(trials: Trials) -> tuple[TrainingMethod, tuple[str, ...]]
     # ---- Methods that are fitted in seconds; the best of them is the first model
 
     if not table.candidates:
-        add_classical(table, mirrored=any(trials.plan.config.augmentation.flip), tell=tell)
+        add_classical(table, flip=trials.plan.config.augmentation.flip, tell=tell)
     trials.keep_best()
 
     # ---- Heads on the features of an encoder
