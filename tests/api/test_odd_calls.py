@@ -32,7 +32,7 @@ def test_images_that_are_not_prepared(model, dtype):
 
 
 def test_a_batch_of_nothing(model):
-    with pytest.raises(vt.InputError, match="no images"):
+    with pytest.raises(vt.InputError, match="the batch is empty"):
         model(torch.zeros(0, 3, 32, 32))
 
 

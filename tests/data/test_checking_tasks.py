@@ -50,7 +50,7 @@ def test_what_training_would_refuse_is_listed_whole(pages):
     findings = kinds(check_masks(str(pages), workers=2))
     said = findings["wrong mask"].images
     assert len(said) == 3
-    assert any("0.png is 10x12, the image 20x24" in each for each in said)
+    assert any("0.png is 10x12, but the image is 20x24" in each for each in said)
     assert any("1.png has colors" in each for each in said)
     assert any("2.png has the value 9" in each for each in said)
     assert findings["without mask"].images == (str(pages / "images" / "3.png"),)

@@ -126,7 +126,7 @@ def test_names_of_classes_with_a_number_after_a_colon_are_kept(photos):
 
 
 def test_what_is_almost_all_broken_is_not_gone_on_with():
-    for bad, remedy in ((30, "bad_files=0.3 to go on"), (99, None)):
+    for bad, remedy in ((30, "bad_files=0.3 to continue"), (99, None)):
         found = BadFiles()
         for number in range(bad):
             found.add(BadImage(f"{number}.jpg", "the file is empty"))

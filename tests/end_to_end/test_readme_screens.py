@@ -21,7 +21,7 @@ READMES = {
     ),
     "README.ko.md": (
         *("숫자를 그리", "이미지를 골라", "이미지의 패치를 가리면 답이 바뀝니다"),
-        *("인터넷 없이", "휴대폰에서도", "모든 텐서를 따라가"),
+        *("인터넷이 없어도", "휴대폰에서도", "텐서가 바뀌는 과정을 처음부터 끝까지 따라가"),
     ),
 }
 BASELINES = {"README.md": "3 baselines: an SVM, nearest neighbors and the majority class"}

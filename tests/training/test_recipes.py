@@ -312,7 +312,7 @@ def test_the_command_shows_lists_and_compares(capsys: pytest.CaptureFixture[str]
     assert "training.optimizer.weight_decay" in capsys.readouterr().out
     for name, expected in {
         "paper-jft": "no code computes",
-        "bit-hyperrule": "none of the 28 settings",
+        "bit-hyperrule": "all 28 settings",
     }.items():
         assert command(["recipe", name, "--diff", "source"]) == 0
         assert expected in capsys.readouterr().out

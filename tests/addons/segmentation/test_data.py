@@ -127,7 +127,7 @@ def spoil(tmp_path, what):
     ("what", "said"),
     [
         ("no mask", "c.jpg has no mask: put c.png into"),
-        ("size", "c.png is 23x20, its image 24x20"),
+        ("size", "c.png is 23x20, but its image is 24x20"),
         ("colors", r"c.png has colors \(mode RGB\), not class numbers"),
         ("range", r"has the value 2, but there are 2 classes \(0 to 1; 255 is ignored\)"),
         ("unknown color", "which no class of classes.txt has"),

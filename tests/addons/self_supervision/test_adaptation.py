@@ -66,7 +66,7 @@ def test_a_large_encoder_learns_slower_towards_the_image(patterns, tmp_path):
 @pytest.mark.parametrize(
     ("source", "locale", "printed"),
     [
-        ("patterns", "en_US.UTF-8", "kept: the encoder as it was; of "),
+        ("patterns", "en_US.UTF-8", "kept: the encoder as it was; share of "),
         ("plain", "ko_KR.UTF-8", "원래 인코더를 저장합니다. 이미지"),
     ],
 )

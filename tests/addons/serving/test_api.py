@@ -437,7 +437,7 @@ def test_what_a_stopping_server_cannot_finish_is_a_sentence() -> None:
 
     start, body = asyncio.run(stopped())
     assert start["status"] == 503
-    assert b"the server stops" in body["body"]
+    assert b"the server stopped" in body["body"]
 
 
 def test_an_unforeseen_failure_is_a_sentence_and_a_log(caplog: pytest.LogCaptureFixture) -> None:

@@ -304,7 +304,7 @@ def test_an_answer_that_takes_too_long_is_given_up() -> None:
     ("headers", "status", "words"),
     [
         ({"host": "evil.example"}, 421, "does not accept the host 'evil.example'"),
-        ({"host": "[::1"}, 400, "not an address"),
+        ({"host": "[::1"}, 400, "not a valid address"),
         ({"host": "localhost:8000", "origin": "http://evil.example"}, 403, "pages of other servers"),
         ({"host": "localhost:8000", "origin": "null"}, 403, "pages of other servers"),
         ({"host": "localhost:8000", "origin": "http://localhost:8000"}, 200, ""),
