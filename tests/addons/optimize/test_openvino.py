@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,9 @@ def test_what_nncf_cannot_quantize_is_a_sentence(tmp_path: Path) -> None:
         ("thumbnail", LinearConfig(), "regression"),
     ],
 )
-def test_methods_without_a_network_can_be_exported(kind: Any, head: Any, task: str, tmp_path: Path) -> None:
+def test_methods_without_a_network_can_be_exported(
+    kind: Any, head: Any, task: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """As they are; in int8, or a sentence says what can be had instead."""
     member = MemberConfig(features=DescribedConfig(kind=kind), head=head)
     outputs = 1 if task == "regression" else 3
@@ -119,6 +122,8 @@ def test_methods_without_a_network_can_be_exported(kind: Any, head: Any, task: s
     how: dict[str, Any] = {"precision": "int8", "samples": samples}
     if isinstance(head, LinearConfig):
         assert export(model, tmp_path / "small.onnx", **how).max_abs_difference < 0.1
+        logging.getLogger("vitreous").warning("heard after NNCF, too")
+        assert "heard" in caplog.text
         return
     sentence = r"cannot be in int8 in an ONNX file: use `precision` fp32, or `format` openvino"
     with pytest.raises(InputError, match=sentence):

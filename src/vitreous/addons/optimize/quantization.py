@@ -65,7 +65,6 @@ def quantized(graph: object, samples: Sequence[object], exact: Sequence[str]) ->
         import nncf
 
         overflow = nncf.OverflowFix.ENABLE if saturates_int8() else None  # weights of all layers get 7 bits
-        nncf.set_log_level(logging.ERROR)
         logging.getLogger("nncf").setLevel(logging.ERROR)
         try:
             return nncf.quantize(
