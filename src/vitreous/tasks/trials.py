@@ -265,9 +265,8 @@ def compare_candidates(trials: Trials) -> tuple[TrainingMethod, tuple[str, ...]]
         except InputError as error:  # weights that are not finite, for example
             tell(said("{name} is not used: {reason}", name=name, reason=error))
             continue
-        if (
-            encoder_weight_count(described_checkpoint(name)[0]) >= SMALL_ENCODER
-        ):  # which may forget what it knows
+        # A large encoder may forget what it knows where all of its weights are trained.
+        if encoder_weight_count(described_checkpoint(name)[0]) >= SMALL_ENCODER:
             both: dict[str, Any] = {"training": {**first_head, **LORA}}
             trainings.insert(0, TrainingMethod(f"LoRA of {name}", "lora", name, both))
         trainings.insert(0, tuned)
@@ -639,8 +638,13 @@ def trained_answers(
         except NotFinite:
             model = None
             outputs = torch.zeros(len(data.validation), problem.outputs)
-        speeds = [row["images_per_second"] for row in run.metrics() if "images_per_second" in row]
-        return outputs, speeds[-1] if speeds else 0.0, model
+        return outputs, images_per_second(run), model
+
+
+def images_per_second(run: RunDirectory[RunConfig]) -> float:
+    """Return how many images a second a run learned from at its end; 0 where its metrics have none."""
+    speeds = [row["images_per_second"] for row in run.metrics() if "images_per_second" in row]
+    return float(speeds[-1]) if speeds else 0.0
 
 
 def save_short_trial(run: Path, network: Model, name: str) -> None:
@@ -741,8 +745,7 @@ def last_comparison(
                 workers=options["workers"],
                 batch_size=options["batch_size"],
             )
-            speeds = [row["images_per_second"] for row in trained.run.metrics() if "images_per_second" in row]
-            speed = speeds[-1] if speeds else 1.0
+            speed = images_per_second(trained.run) or 1.0  # not 0, which is that of methods without steps
             table.add([training.part], outputs, seconds=trained.seconds, speed=speed)
             add_means(table)
         ranked = table.ranked()
