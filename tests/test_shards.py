@@ -2,6 +2,8 @@
 
 import ast
 import json
+import re
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -64,6 +66,27 @@ def test_every_slow_file_is_in_a_turn_or_left_out_with_a_reason() -> None:
     files = {path.relative_to(ROOT).as_posix(): path for path in (ROOT / "tests").rglob("test_*.py")}
     slow = {file for file, path in files.items() if has_slow_tests(ast.parse(path.read_text("utf-8")))}
     assert slow == known.keys() | LEFT_OUT.keys()
+
+
+def test_a_test_that_needs_more_than_make_test_installs_is_slow() -> None:
+    """Else it is skipped wherever the fast tests run alone, and no turn runs it."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    names = {re.split(r"[\[<>=]", each)[0] for extra in ("slow", "cpu") for each in extras[extra]} - {
+        "vitreous"
+    }
+    more = {name.removesuffix("-py").replace("-", "_").lower() for name in names} | {"open_clip", "skimage"}
+    hidden = []
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        module = ast.parse(path.read_text("utf-8"))
+        whole = any("pytestmark" in ast.dump(each) and "slow" in ast.dump(each) for each in module.body)
+        for test in module.body:
+            if not isinstance(test, ast.FunctionDef) or not test.name.startswith("test_"):
+                continue
+            slow = whole or any("slow" in ast.dump(each) for each in test.decorator_list)
+            asked = re.findall(r"importorskip\('(\w+)", ast.unparse(test))
+            if not slow and "browser" not in ast.dump(test.args) and more & set(asked):
+                hidden.append(f"{path.relative_to(ROOT)}: {test.name}")
+    assert hidden == []
 
 
 def has_slow_tests(module: ast.Module) -> bool:

@@ -145,6 +145,8 @@ def test_cutmix_weighs_targets_by_area():
             assert labels[index, index] == pytest.approx(part.item(), abs=1e-6)
 
 
+@pytest.mark.slow
+@pytest.mark.peers
 def test_boxes_of_cutmix_are_whole_pixels_as_timms(monkeypatch):
     timm = pytest.importorskip("timm.data.mixup")
     rng = np.random.default_rng(0)

@@ -168,6 +168,8 @@ def test_a_run_that_ended_before_its_configuration_may_begin_again(photos, tmp_p
         vt.train(photos, out=tmp_path / "other", epochs=1, image_size=16, settings=settings, progress=False)
 
 
+@pytest.mark.slow
+@pytest.mark.peers
 def test_labels_of_hugging_face_that_do_not_begin_at_0_keep_their_meaning(tmp_path):
     transformers = pytest.importorskip("transformers")
     config = transformers.ViTConfig(

@@ -89,6 +89,8 @@ def test_patches(golden: Any) -> None:
         assert difference < 2e-5 * expected[f"{key}/after"].abs().max(), key
 
 
+@pytest.mark.slow
+@pytest.mark.peers
 def test_patches_as_timm() -> None:
     """timm resamples them bicubically with antialiasing, up and down."""
     timm = pytest.importorskip("timm.layers.patch_embed")

@@ -64,6 +64,8 @@ def test_warmup_may_begin_at_a_share_of_the_peak() -> None:
     assert [learning_rate(step, 100, config) for step in range(3)] == pytest.approx([0.2, 0.4, 0.6])
 
 
+@pytest.mark.slow
+@pytest.mark.peers
 def test_deits_rate_is_that_of_timms_scheduler_stepped_as_its_loop_does() -> None:
     """Epochs 0 and 1 have 1e-6, the peak comes in epoch 6, and the cosine counts from epoch 0."""
     scheduler = pytest.importorskip("timm.scheduler.cosine_lr").CosineLRScheduler

@@ -100,7 +100,7 @@ def test_what_nncf_cannot_quantize_is_a_sentence(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
+METHODS = pytest.mark.parametrize(
     ("kind", "head", "task"),
     [
         ("pixels", NeighborsConfig(neighbors=2, examples=5), "classification"),
@@ -108,29 +108,49 @@ def test_what_nncf_cannot_quantize_is_a_sentence(tmp_path: Path) -> None:
         ("thumbnail", LinearConfig(), "regression"),
     ],
 )
-def test_methods_without_a_network_can_be_exported(
-    kind: Any, head: Any, task: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """As they are; in int8, or a sentence says what can be had instead."""
+
+
+def without_a_network(kind: Any, head: Any, task: str) -> Any:
     member = MemberConfig(features=DescribedConfig(kind=kind), head=head)
     outputs = 1 if task == "regression" else 3
     model: Any = build_model(EnsembleConfig(num_classes=outputs, members=(member,)), task=task)
     for part in model.head.heads.parameters():
         nn.init.normal_(part, std=0.2)
-    samples = [np.random.default_rng(0).random((1, 3, 64, 64), np.float32)]
+    return model
+
+
+def samples_of_64() -> dict[str, Any]:
+    return {"samples": [np.random.default_rng(0).random((1, 3, 64, 64), np.float32)]}
+
+
+@METHODS
+def test_methods_without_a_network_can_be_exported(kind: Any, head: Any, task: str, tmp_path: Path) -> None:
+    """In fp32; in int8, a sentence says what can be had instead of an SVM or neighbors."""
+    model = without_a_network(kind, head, task)
     assert export(model, tmp_path / "m.onnx").max_abs_difference < 1e-3
-    how: dict[str, Any] = {"precision": "int8", "samples": samples}
+    if not isinstance(head, LinearConfig):
+        sentence = r"cannot be in int8 in an ONNX file: use `precision` fp32, or `format` openvino"
+        with pytest.raises(InputError, match=sentence):
+            export(model, tmp_path / "small.onnx", precision="int8", **samples_of_64())
+
+
+@pytest.mark.slow
+@METHODS
+def test_methods_without_a_network_in_int8(
+    kind: Any, head: Any, task: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip("nncf")
+    model = without_a_network(kind, head, task)
     if isinstance(head, LinearConfig):
-        assert export(model, tmp_path / "small.onnx", **how).max_abs_difference < 0.1
-        logging.getLogger("vitreous").warning("heard after NNCF, too")
-        assert "heard" in caplog.text
-        return
-    sentence = r"cannot be in int8 in an ONNX file: use `precision` fp32, or `format` openvino"
-    with pytest.raises(InputError, match=sentence):
-        export(model, tmp_path / "small.onnx", **how)
-    assert export(model, tmp_path / "small-openvino", **how).path.is_dir()
+        written = export(model, tmp_path / "small.onnx", precision="int8", **samples_of_64())
+        assert written.max_abs_difference < 0.1
+    else:
+        assert export(model, tmp_path / "small-openvino", precision="int8", **samples_of_64()).path.is_dir()
+    logging.getLogger("vitreous").warning("heard after NNCF, too")
+    assert "heard" in caplog.text
 
 
+@pytest.mark.slow
 def test_int8_of_a_model_in_memory_asks_for_images(tmp_path: Path) -> None:
     """Its representation was taken for the name of a folder."""
     pytest.importorskip("nncf")
