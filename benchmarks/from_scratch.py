@@ -33,8 +33,8 @@ from vitreous.tasks import task_named
 from vitreous.training.config import RunConfig, TrainingConfig
 from vitreous.training.initial_model import starting_model
 from vitreous.training.learner import Learner
+from vitreous.training.machine import WIDE, pick_precision
 from vitreous.training.objectives import classification
-from vitreous.training.precision import WIDE, pick_precision
 from vitreous.training.step import LossOf
 from vitreous.training.trainer import Trainer
 

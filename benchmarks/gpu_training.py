@@ -51,8 +51,8 @@ from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.config import TrainingConfig
 from vitreous.training.distributed import World, process_group, shards_for
 from vitreous.training.learner import Learner
+from vitreous.training.machine import numerics
 from vitreous.training.objectives import classification
-from vitreous.training.precision import numerics
 from vitreous.training.step import LossOf, Objective, TrainStep, data_parallel
 
 CLASSES, IMAGES = 1000, 4096

@@ -33,7 +33,7 @@ from vitreous.addons.optimize.engines import BackendConfig, prepared_module
 from vitreous.addons.optimize.measuring import open_candidate
 from vitreous.addons.optimize.openvino import openvino_compute
 from vitreous.deployment.programs import open_exported
-from vitreous.training.memory import keep_freed_memory
+from vitreous.training.machine import keep_freed_memory
 
 TIMM_NAMES = {
     "ViT-Ti/16": "vit_tiny_patch16_224",

@@ -43,7 +43,7 @@ from vitreous.data.packing import Packing, pack
 from vitreous.data.sources import open_data
 from vitreous.data.transforms import LOOPS
 from vitreous.models.preprocessing import Preprocessing
-from vitreous.training.memory import keep_freed_memory
+from vitreous.training.machine import keep_freed_memory
 
 BICUBIC = Image.Resampling.BICUBIC
 PREPROCESSING = Preprocessing(size=(224, 224), crop_fraction=0.875)

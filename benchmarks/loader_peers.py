@@ -37,7 +37,7 @@ from torch import Tensor
 from vitreous.data.config import AugmentationConfig, DataConfig, RandomResizedCropConfig
 from vitreous.data.image_samples import image_loader
 from vitreous.data.sources import open_data
-from vitreous.training.memory import keep_freed_memory
+from vitreous.training.machine import keep_freed_memory
 
 SIDE = 224
 WHOLE = AugmentationConfig(random_resized_crop=RandomResizedCropConfig(scale=(1, 1), ratio=(4 / 3, 4 / 3)))

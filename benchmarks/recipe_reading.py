@@ -30,7 +30,7 @@ from vitreous.data.sources import open_data
 from vitreous.data.transforms import LOOPS
 from vitreous.tasks import task_named
 from vitreous.tasks.pretraining.rules import find_recipe
-from vitreous.training.memory import keep_freed_memory
+from vitreous.training.machine import keep_freed_memory
 
 BATCH, WARM_UP = 16, 3
 QUALITY = 98  # of the JPEGs, for files as large as ImageNet's

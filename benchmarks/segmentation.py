@@ -31,7 +31,7 @@ from vitreous.tasks.fit import fit
 from vitreous.tasks.task import Plan
 from vitreous.tasks.training_run import plan_of_run
 from vitreous.training.learner import Learner
-from vitreous.training.place import Place
+from vitreous.training.machine import Place
 from vitreous.training.run import RunDirectory
 from vitreous.training.step import LossOf
 from vitreous.training.trainer import Trainer

@@ -45,7 +45,7 @@ from vitreous.tasks.pretraining.task import Pretraining
 from vitreous.tasks.recipe_choice import choose_fine_tuning, choose_recipe
 from vitreous.tasks.training_run import plan_of_run
 from vitreous.training.initial_model import checkpoint, fitted_to_checkpoint
-from vitreous.training.place import Place
+from vitreous.training.machine import Place
 from vitreous.training.run import RunDirectory
 from vitreous.training.settings import configure
 from vitreous.training.trainer import Trainer

@@ -23,8 +23,7 @@ from record import write_results
 
 import vitreous as vt
 from vitreous.cli import run
-from vitreous.training.memory import keep_freed_memory
-from vitreous.training.precision import computing
+from vitreous.training.machine import computing, keep_freed_memory
 
 BATCH = 16  # images, as `vitreous predict` computes on a CPU
 

@@ -152,10 +152,10 @@ from vitreous import rng  # noqa: E402
 
 on_the_cpu = rng.torch_generator
 rng.torch_generator = lambda *key, device=None: on_the_cpu(*key)  # type: ignore[assignment]
-from vitreous.training import precision  # noqa: E402
+from vitreous.training import machine  # noqa: E402
 
-here = precision.pick_device
-precision.pick_device = lambda name: GPU if name in ("auto", "cuda") else here(name)
+here = machine.pick_device
+machine.pick_device = lambda name: GPU if name in ("auto", "cuda") else here(name)
 from vitreous.api import model_source  # noqa: E402
 
 model_source.BATCH[GPU.type] = model_source.BATCH["cuda"]

@@ -21,7 +21,7 @@ from vitreous.checkpoints.runs import is_finished
 from vitreous.cli import run as command
 from vitreous.training.callbacks import Callback
 from vitreous.training.config import RunConfig
-from vitreous.training.precision import numerics
+from vitreous.training.machine import numerics
 from vitreous.training.run import RunDirectory
 from vitreous.training.trainer import Interrupted
 

@@ -21,7 +21,7 @@ from vitreous.tasks.regression import (
     unstandardize,
 )
 from vitreous.training.callbacks import score_of
-from vitreous.training.precision import computing, with_cast_weights
+from vitreous.training.machine import computing, with_cast_weights
 
 pytestmark = pytest.mark.usefixtures("quick_figures")
 

@@ -31,7 +31,7 @@ from vitreous.training.callbacks import Callback
 from vitreous.training.config import MachineConfig
 from vitreous.training.distributed import World
 from vitreous.training.learner import scaled_lr
-from vitreous.training.place import ON_CPU
+from vitreous.training.machine import ON_CPU
 from vitreous.training.run import RunDirectory
 from vitreous.training.trainer import NotFinite, Trainer
 

@@ -23,7 +23,7 @@ from vitreous.data.config import DataConfig
 from vitreous.tasks.pretraining.task import open_unlabeled
 from vitreous.tasks.fit import fit
 from vitreous.tasks.training_run import open_run, plan_of_run
-from vitreous.training.place import Place
+from vitreous.training.machine import Place
 from vitreous.training.distributed import process_group
 from vitreous.training.run import RunDirectory
 

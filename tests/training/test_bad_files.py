@@ -25,11 +25,11 @@ torch.set_num_threads(1)
 from vitreous.data.loading import BadFiles
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
-from vitreous.training.place import Place
+from vitreous.training.machine import Place
 from vitreous.training.distributed import BadFileSync
 from vitreous.tasks.fit import fit
 from vitreous.tasks.training_run import plan_of_run
-from vitreous.training.place import Place
+from vitreous.training.machine import Place
 from vitreous.training.distributed import process_group
 from vitreous.training.run import RunDirectory
 

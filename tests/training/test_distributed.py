@@ -37,7 +37,7 @@ from vitreous.tasks.training_run import plan_of_run, with_run
 from vitreous.training.callbacks import read_metrics
 from vitreous.training.config import RunConfig
 from vitreous.training.distributed import ALONE, World, process_group
-from vitreous.training.place import Place
+from vitreous.training.machine import Place
 from vitreous.training.run import RunDirectory
 from vitreous.training.settings import configure
 
@@ -51,7 +51,7 @@ from vitreous.data.sources import open_data
 from vitreous.tasks.fit import fit
 from vitreous.tasks.training_run import plan_of_run
 from vitreous.training.config import RunConfig
-from vitreous.training.place import Place
+from vitreous.training.machine import Place
 from vitreous.training.distributed import process_group
 from vitreous.training.run import RunDirectory
 
@@ -97,8 +97,8 @@ import torch
 torch.set_num_threads(1)
 from vitreous.tasks import task_named
 from vitreous.tasks.training_run import with_run
-from vitreous.training.place import Place
-from vitreous.training.place import Place
+from vitreous.training.machine import Place
+from vitreous.training.machine import Place
 from vitreous.training.distributed import process_group
 
 found = []
@@ -134,8 +134,8 @@ torch.set_num_threads(1)
 from vitreous.tasks import task_named
 from vitreous.tasks.training_run import with_run
 from vitreous.tasks.trials import plan_by_trials
-from vitreous.training.place import Place
-from vitreous.training.place import Place
+from vitreous.training.machine import Place
+from vitreous.training.machine import Place
 from vitreous.training.distributed import process_group
 from vitreous.training.settings import to_toml
 

@@ -26,7 +26,7 @@ from vitreous.training.callbacks import read_metrics
 from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.config import RunConfig
 from vitreous.training.distributed import first_value, meet
-from vitreous.training.place import ON_CPU
+from vitreous.training.machine import ON_CPU
 from vitreous.training.run import RunDirectory
 from vitreous.training.settings import configure, to_toml
 

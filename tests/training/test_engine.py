@@ -30,10 +30,15 @@ from vitreous.training.config import (
     TrainingConfig,
 )
 from vitreous.training.initial_model import add_lora, merge_lora, starting_model
-from vitreous.training.memory import accumulation, activation_checkpointing, saved_bytes
+from vitreous.training.machine import (
+    Place,
+    accumulation,
+    activation_checkpointing,
+    numerics,
+    pick_precision,
+    saved_bytes,
+)
 from vitreous.training.objectives import classification, teacher_loss
-from vitreous.training.place import Place
-from vitreous.training.precision import numerics, pick_precision
 from vitreous.training.recipes import recipe
 from vitreous.training.run import RunDirectory
 from vitreous.training.settings import configure
@@ -219,7 +224,7 @@ def test_a_teacher_sees_its_own_normalization_size_and_class_order() -> None:
 @pytest.mark.parametrize("native", [False, True])
 def test_precision_follows_the_machine(native: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     cpu = torch.device("cpu")
-    monkeypatch.setattr("vitreous.training.precision.time_of_bf16", lambda: 0.5 if native else 1.0)
+    monkeypatch.setattr("vitreous.training.machine.time_of_bf16", lambda: 0.5 if native else 1.0)
     assert pick_precision("bf16", cpu) == "bf16"
     assert pick_precision("auto", cpu, width=768) == ("bf16" if native else "fp32")
     assert pick_precision("auto", cpu, width=64) == "fp32"
@@ -252,7 +257,7 @@ def test_a_gpu_uses_tf32_unless_the_precision_is_fp32(monkeypatch: pytest.Monkey
 
 
 def test_long_runs_with_batches_of_one_shape_are_compiled_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vitreous.training.place.is_installed", lambda module: True)
+    monkeypatch.setattr("vitreous.training.machine.is_installed", lambda module: True)
     cuda, config = torch.device("cuda"), RunConfig()
 
     def compiled(

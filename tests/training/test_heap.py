@@ -10,7 +10,7 @@ import pytest
 COUNT = """
 import resource, sys
 import torch
-from vitreous.training.memory import keep_freed_memory
+from vitreous.training.machine import keep_freed_memory
 
 if sys.argv[1] == "keep" and not keep_freed_memory():
     sys.exit("not glibc")

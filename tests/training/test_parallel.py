@@ -18,7 +18,7 @@ from vitreous.models.names import create
 from vitreous.training.config import TrainingConfig
 from vitreous.training.distributed import Shards, World
 from vitreous.training.learner import Learner
-from vitreous.training.memory import activation_checkpointing
+from vitreous.training.machine import activation_checkpointing
 from vitreous.training.objectives import classification
 from vitreous.training.step import LossOf, TrainStep, average_gradients, data_parallel
 

@@ -46,7 +46,7 @@ from vitreous.training.initial_model import starting_model
 from vitreous.training.learner import Learner
 from vitreous.training.objectives import classification
 from vitreous.training.distributed import shards_for
-from vitreous.training.precision import numerics
+from vitreous.training.machine import numerics
 from vitreous.training.settings import configure
 from vitreous.training import trainer as training_loop
 from vitreous.training.step import LossOf, TrainStep, data_parallel, skips_on_device

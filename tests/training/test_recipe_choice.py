@@ -23,9 +23,8 @@ from vitreous.models.settings import set_leaf
 from vitreous.tasks import task_named
 from vitreous.tasks.recipe_choice import choose_recipe
 from vitreous.tasks.training_run import with_run
-from vitreous.training import precision
-from vitreous.training.place import ON_CPU
-from vitreous.training.precision import pick_precision
+from vitreous.training import machine
+from vitreous.training.machine import ON_CPU, pick_precision
 from vitreous.training.settings import configure, leaves
 
 
@@ -192,16 +191,16 @@ def test_bf16_is_chosen_where_a_product_is_faster_in_it(monkeypatch: pytest.Monk
                 now[0] += times[args[0].dtype]
             return func(*args, **(kwargs or {}))
 
-    monkeypatch.setattr(precision, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(machine, "perf_counter", lambda: now[0])
     for expected in ("bf16", "fp32"):
-        precision.time_of_bf16.cache_clear()
+        machine.time_of_bf16.cache_clear()
         with Timed():
             assert pick_precision("auto", cpu) == expected
         times[torch.bfloat16] = 1.2  # as on a processor that has the instructions and is slow in them
     before = now[0]
     assert pick_precision("auto", cpu) == "fp32"
     assert now[0] == before  # it is timed once
-    precision.time_of_bf16.cache_clear()
+    machine.time_of_bf16.cache_clear()
 
 
 def test_the_memory_of_large_batches_is_measured_and_split(tmp_path: Path) -> None:

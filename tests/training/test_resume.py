@@ -31,7 +31,7 @@ from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.config import RecordsConfig, RunConfig
 from vitreous.training.distributed import World
 from vitreous.training.learner import Learner, State
-from vitreous.training.place import Place
+from vitreous.training.machine import Place
 from vitreous.training.run import RunDirectory
 from vitreous.training.settings import configure
 from vitreous.training.trainer import Interrupted, Trainer

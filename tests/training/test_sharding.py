@@ -40,7 +40,7 @@ from vitreous.errors import InputError
 from vitreous.tasks.fit import fit
 from vitreous.tasks.training_run import plan_of_run
 from vitreous.training.callbacks import Callback
-from vitreous.training.place import Place
+from vitreous.training.machine import Place
 from vitreous.training.distributed import process_group
 from vitreous.training.run import RunDirectory
 from vitreous.training.trainer import Interrupted

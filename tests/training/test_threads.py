@@ -16,9 +16,9 @@ from torch import nn
 from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.config import RunConfig
 from vitreous.training.distributed import World
+from vitreous.training.machine import Threads, threads_for
 from vitreous.training.objectives import classification
 from vitreous.training.step import Measured
-from vitreous.training.threads import Threads, threads_for
 
 from .conftest import Fit
 

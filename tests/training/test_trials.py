@@ -47,7 +47,7 @@ from vitreous.tasks.regression import scores_of
 from vitreous.tasks.task import Trained
 from vitreous.training.callbacks import Callback
 from vitreous.training.config import RunConfig
-from vitreous.training.place import ON_CPU
+from vitreous.training.machine import ON_CPU
 from vitreous.training.run import RunDirectory
 
 pytestmark = pytest.mark.usefixtures("quick_figures")

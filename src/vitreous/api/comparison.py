@@ -20,8 +20,8 @@ from vitreous.tasks import task_of_run
 from vitreous.tasks.answerer import open_answerer
 from vitreous.tasks.task import AnyTask, module_of
 from vitreous.tasks.training_run import open_run
+from vitreous.training.machine import computing
 from vitreous.training.options import RunLike, with_options
-from vitreous.training.precision import computing
 from vitreous.training.run import default_run_path
 from vitreous.training.settings import leaves
 

@@ -24,7 +24,7 @@ from vitreous.models.model import Program, check_finite, modes_restored
 from vitreous.results import Answer
 from vitreous.tasks.answerer import open_answerer
 from vitreous.tasks.task import module_of
-from vitreous.training.precision import with_cast_weights
+from vitreous.training.machine import with_cast_weights
 
 
 class ModelEngine:

@@ -25,8 +25,8 @@ from vitreous.evaluation.result import Evaluation
 from vitreous.tasks.answerer import open_answerer, task_or_classification
 from vitreous.tasks.task import check_options, module_of
 from vitreous.training.distributed import process_group
+from vitreous.training.machine import computing
 from vitreous.training.options import ModelLike, with_options
-from vitreous.training.precision import computing
 
 
 @with_options(EvaluateOptions)

@@ -41,8 +41,8 @@ from vitreous.models.vit import ViT
 from vitreous.results import Result
 from vitreous.tasks.answerer import task_of, task_or_classification
 from vitreous.tasks.task import AnyTask, check_options, module_of
+from vitreous.training.machine import answering_precision, computing, pick_device, weights_type
 from vitreous.training.options import ModelLike, with_options
-from vitreous.training.precision import answering_precision, computing, pick_device, weights_type
 from vitreous.training.run import default_run_path
 
 if TYPE_CHECKING:

@@ -15,9 +15,8 @@ from vitreous.data.workers import loading_workers
 from vitreous.deployment.programs import is_program, open_image_model, open_program, substitute
 from vitreous.errors import InputError, LazyModule, Param
 from vitreous.models.model import Runnable
-from vitreous.training.memory import keep_freed_memory
+from vitreous.training.machine import keep_freed_memory, pick_device
 from vitreous.training.options import ModelLike
-from vitreous.training.precision import pick_device
 
 if TYPE_CHECKING:
     from vitreous.evaluation import native_aspect as aspect

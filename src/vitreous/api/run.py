@@ -41,9 +41,7 @@ from vitreous.training.callbacks import Callback, Display, MetricsRow
 from vitreous.training.clock import Clock
 from vitreous.training.config import length_of
 from vitreous.training.distributed import process_group
-from vitreous.training.memory import free_bytes, keep_freed_memory
-from vitreous.training.place import Place
-from vitreous.training.precision import pick_device
+from vitreous.training.machine import Place, free_bytes, keep_freed_memory, pick_device
 from vitreous.training.trainer import Interrupted
 
 if TYPE_CHECKING:

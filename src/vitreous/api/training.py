@@ -23,9 +23,8 @@ from vitreous.tasks.training_run import with_run
 from vitreous.training.clock import Clock
 from vitreous.training.config import MachineConfig, length_of
 from vitreous.training.distributed import WAITING
+from vitreous.training.machine import Place, pick_device
 from vitreous.training.options import SETTINGS, ImageOptions, Option, TrainOptions, with_options
-from vitreous.training.place import Place
-from vitreous.training.precision import pick_device
 
 TRY = "try:"  # before a checkpoint that --init names, which is compared with the others
 

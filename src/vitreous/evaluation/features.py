@@ -20,7 +20,7 @@ from vitreous.errors import InputError, cache_folder
 from vitreous.evaluation.outputs import Batching, ModelOutputs, compute_outputs
 from vitreous.models.model import Runnable
 from vitreous.models.stored import BadImage
-from vitreous.training.precision import answering_precision, computing
+from vitreous.training.machine import answering_precision, computing
 from vitreous.whole_files import whole
 
 

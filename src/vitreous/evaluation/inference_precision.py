@@ -21,7 +21,7 @@ from vitreous.models.bit import BiT
 from vitreous.models.model import Runnable
 from vitreous.models.vit import ViT
 from vitreous.outside import read_text
-from vitreous.training.precision import (
+from vitreous.training.machine import (
     WIDE,
     Precision,
     answering_precision,

@@ -15,7 +15,7 @@ from vitreous.errors import InputError
 from vitreous.models.model import Runnable
 from vitreous.models.preprocessing import NativePreprocessing, unpadded
 from vitreous.models.vit import ViT
-from vitreous.training.precision import weights_type
+from vitreous.training.machine import weights_type
 
 NativeImages = Float[Tensor, "B C H W"] | Sequence[Float[Tensor, "C H W"]]
 

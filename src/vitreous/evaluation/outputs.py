@@ -23,7 +23,7 @@ from vitreous.models.model import Runnable, check_finite, modes_restored
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.outside import same_name
 from vitreous.training.distributed import ALONE, World
-from vitreous.training.threads import Threads
+from vitreous.training.machine import Threads
 
 MOST_KEPT = 1000  # classes of which all probabilities are kept: of 21,841, those of 50,000 images are 4 GiB
 

@@ -67,8 +67,8 @@ from vitreous.tasks.result import read_candidates
 from vitreous.tasks.task import AnyTask, Trained, get_held_out
 from vitreous.training.config import RunConfig
 from vitreous.training.initial_model import starting_model
+from vitreous.training.machine import Threads
 from vitreous.training.settings import validated
-from vitreous.training.threads import Threads
 
 # Validation images, from which on they decide; with fewer, folds of the training set do. Of two methods that
 # differ on a fifth of 100 images, one is ahead of the other by 4.5 points by chance alone; of 30, by 8.

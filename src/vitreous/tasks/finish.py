@@ -21,8 +21,7 @@ from vitreous.evaluation.result import Evaluation
 from vitreous.tasks.course import FINDINGS, course_of, with_others
 from vitreous.tasks.result import RunResult
 from vitreous.tasks.task import AnyPlan, AnyTask, Card, Trained, get_held_out, module_of
-from vitreous.training.place import ON_CPU, Place
-from vitreous.training.precision import computing
+from vitreous.training.machine import ON_CPU, Place, computing
 from vitreous.whole_files import write_text
 
 TEMPLATE = Path(__file__).with_name("card.md")  # with names in braces

@@ -19,12 +19,9 @@ from vitreous.training.callbacks import Callback, MetricsRow
 from vitreous.training.clock import Clock
 from vitreous.training.config import CommandConfig
 from vitreous.training.distributed import BadFileSync, naming_the_lost
-from vitreous.training.memory import activation_checkpointing
-from vitreous.training.place import ON_CPU, Place
-from vitreous.training.precision import numerics
+from vitreous.training.machine import ON_CPU, Place, activation_checkpointing, numerics, threads_for
 from vitreous.training.run import RunDirectory, finished
 from vitreous.training.step import LossOf, data_parallel
-from vitreous.training.threads import threads_for
 from vitreous.training.trainer import Interrupted, NotFinite, Trainer
 
 Callbacks = Sequence[Callback | Callable[[MetricsRow], object]]

@@ -14,9 +14,7 @@ from vitreous.results import Result, byte_size
 from vitreous.rng import torch_generator
 from vitreous.tasks.task import AnyPlan
 from vitreous.training.learner import Learner
-from vitreous.training.memory import free_bytes, saved_bytes, state_bytes
-from vitreous.training.place import Place
-from vitreous.training.precision import numerics
+from vitreous.training.machine import Place, free_bytes, numerics, saved_bytes, state_bytes
 from vitreous.training.run import with_training
 from vitreous.training.step import LossOf, TrainStep
 

@@ -24,8 +24,8 @@ from vitreous.tasks import task_named
 from vitreous.tasks.task import DataParts, HeldOut, Material, Measure, Plan, Task, config_of_run
 from vitreous.training.config import RunConfig, Tree
 from vitreous.training.distributed import ALONE, World
+from vitreous.training.machine import autocast
 from vitreous.training.options import ImageOptions
-from vitreous.training.precision import autocast
 
 if TYPE_CHECKING:
     from vitreous.data import checks, findings, held_out, sources
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from vitreous.tasks import course, recipe_choice
     from vitreous.training import initial_model
     from vitreous.training import settings as training_settings
-    from vitreous.training.place import Place
+    from vitreous.training.machine import Place
 else:  # a command that answers needs none of what trains
     checks = LazyModule("vitreous.data.checks")
     course = LazyModule("vitreous.tasks.course")

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from vitreous.training.callbacks import Loader, MetricsRow
     from vitreous.training.clock import Clock
     from vitreous.training.learner import AverageWeight
-    from vitreous.training.place import Place
+    from vitreous.training.machine import Place
     from vitreous.training.run import RunDirectory
     from vitreous.training.settings import AnyConfig
     from vitreous.training.step import Objective

@@ -23,9 +23,14 @@ from vitreous.tasks import task_named, task_of_run
 from vitreous.tasks.task import AnyPlan, AnyTask, Plan, Tree, other_command
 from vitreous.training.config import CommandConfig, RunConfig
 from vitreous.training.distributed import first_value
-from vitreous.training.memory import accumulation, activation_checkpointing, free_bytes
-from vitreous.training.place import ON_CPU, Place
-from vitreous.training.precision import CUBLAS_WORKSPACE
+from vitreous.training.machine import (
+    CUBLAS_WORKSPACE,
+    ON_CPU,
+    Place,
+    accumulation,
+    activation_checkpointing,
+    free_bytes,
+)
 from vitreous.training.run import RunDirectory, check_free_for_run, default_run_path, with_training
 
 BEGUN = count()  # runs of this process: torchrun's restarted processes begin the same ones in the same order

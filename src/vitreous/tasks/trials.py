@@ -57,9 +57,8 @@ from vitreous.tasks.training_run import open_run, plan_of_run, recorded_parts, w
 from vitreous.training.clock import Clock
 from vitreous.training.config import RunConfig, length_of, within
 from vitreous.training.initial_model import described_checkpoint
-from vitreous.training.place import Place
+from vitreous.training.machine import Place, threads_for
 from vitreous.training.run import RunDirectory, check_free_for_run, default_run_path, with_training
-from vitreous.training.threads import threads_for
 from vitreous.training.trainer import LONGEST_FINISH, NotFinite
 
 # Each was chosen on training images alone; the values that decided were not kept. The points that three of

@@ -23,7 +23,7 @@ from vitreous.results import byte_size, percent
 from vitreous.training.config import CommandConfig, TrainingConfig
 from vitreous.training.distributed import World
 from vitreous.training.learner import Learner
-from vitreous.training.memory import peak_bytes
+from vitreous.training.machine import peak_bytes
 from vitreous.training.settings import leaves
 from vitreous.whole_files import write_text
 

@@ -29,7 +29,7 @@ from vitreous.errors import InputError, require_packages
 from vitreous.outside import read_text, sha256_of
 from vitreous.training.distributed import ALONE, World
 from vitreous.training.learner import Learner, State
-from vitreous.training.memory import stager
+from vitreous.training.machine import stager
 from vitreous.whole_files import copy_to_url, flush, whole
 
 KEPT = 2  # checkpoints: one to resume from where the newest is damaged

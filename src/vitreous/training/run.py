@@ -36,7 +36,7 @@ from vitreous.training.config import CommandConfig, RunConfig
 from vitreous.training.distributed import World, shards_for
 from vitreous.training.initial_model import absolute_source, merge_lora, starting_model, without_lost_init
 from vitreous.training.learner import AverageWeight, Learner, learning_rate
-from vitreous.training.place import ON_CPU, Place
+from vitreous.training.machine import ON_CPU, Place
 from vitreous.training.settings import AnyConfig, configure, to_toml, validated
 from vitreous.whole_files import write_text
 

@@ -24,7 +24,7 @@ from vitreous.rng import torch_generator, torch_seed
 from vitreous.training.config import ClipEach, TrainingConfig
 from vitreous.training.distributed import ALONE, Shards, World, whole_tensor
 from vitreous.training.learner import Learner
-from vitreous.training.precision import autocast
+from vitreous.training.machine import autocast
 
 Measured = tuple[Tensor, Mapping[str, Tensor]]
 Objective = Callable[[nn.Module, Any, torch.Generator], Measured]

@@ -20,8 +20,8 @@ from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.config import TrainingConfig
 from vitreous.training.distributed import ALONE, BadFileSync, World
 from vitreous.training.learner import Learner
+from vitreous.training.machine import Threads
 from vitreous.training.step import TrainStep
-from vitreous.training.threads import Threads
 
 SAVE_EVERY = 60.0  # seconds between checkpoints, unless configured
 SAVING = 0.03  # of the time may be spent on saving, unless the interval is configured

@@ -26,7 +26,7 @@ from vitreous.tasks.training_run import with_run
 from vitreous.training.config import MachineConfig, TrainingConfig
 from vitreous.training.distributed import World
 from vitreous.training.learner import Learner
-from vitreous.training.place import Place
+from vitreous.training.machine import Place
 from vitreous.training.step import LossOf, TrainStep
 
 SMALL = {"head_hidden": 32, "head_outputs": 16}

@@ -32,7 +32,7 @@ torch.set_num_threads(1)
 sys.path.insert(0, sys.argv[1])
 from test_distributed import data_of
 from vitreous.training.callbacks import Callback
-from vitreous.training.place import Place
+from vitreous.training.machine import Place
 from vitreous.training.distributed import process_group
 from vitreous.tasks.fit import fit
 from vitreous.tasks.training_run import open_run, plan_of_run

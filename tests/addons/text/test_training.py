@@ -29,7 +29,7 @@ from vitreous.tasks.recipe_choice import packaged_config
 from vitreous.tasks.training_run import open_run, plan_of_run, with_run
 from vitreous.training.config import TrainingConfig
 from vitreous.training.learner import Average, Learner, learning_rate
-from vitreous.training.place import ON_CPU
+from vitreous.training.machine import ON_CPU
 from vitreous.training.run import RunDirectory
 from vitreous.training.settings import configure
 from vitreous.training.trainer import NotFinite

@@ -49,7 +49,7 @@ def compiled(model: nn.Module) -> nn.Module:
 def prepared_module(model: nn.Module, candidate: BackendConfig) -> nn.Module:
     """Return a model that PyTorch computes as a candidate says: operation by operation, or compiled."""
     from vitreous.addons.optimize.token_merging import with_merged_tokens
-    from vitreous.training.precision import with_cast_weights
+    from vitreous.training.machine import with_cast_weights
 
     if candidate.merged:
         model = with_merged_tokens(model, candidate.merged)

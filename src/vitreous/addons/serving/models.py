@@ -27,7 +27,7 @@ from vitreous.models.settings import explain
 from vitreous.models.stored import BadImage, stored
 from vitreous.models.vit import ViT
 from vitreous.tasks.regression import PredictedNumber
-from vitreous.training.precision import computing, with_cast_weights
+from vitreous.training.machine import computing, with_cast_weights
 
 MOST_RATIO = 100  # of an image's longer side to its shorter one
 # Pillow decodes JPEG 2000 under the interpreter's lock, so that nothing else is answered meanwhile.

@@ -33,7 +33,7 @@ from vitreous.languages import speaking
 from vitreous.models.model import Program
 from vitreous.outside import local_path
 from vitreous.tasks.answerer import has_weights, open_answerer
-from vitreous.training.precision import pick_device
+from vitreous.training.machine import pick_device
 
 log = logging.getLogger(__name__)
 PATIENCE = 60  # seconds for what was accepted, once the server is asked to stop

@@ -61,7 +61,7 @@ def study(name: str, data: object = None, **options: Unpack[StudyOptions]) -> Fi
     from vitreous.addons.studies.study import with_settings
     from vitreous.addons.studies.writing import results_folder
     from vitreous.errors import cache_folder
-    from vitreous.training.precision import pick_device
+    from vitreous.training.machine import pick_device
 
     seeds, quick, out = options["seeds"], options["quick"], options["out"]
     tree, several = settings_tree(options["settings"], options["config"]), name in ("all", "ledger")

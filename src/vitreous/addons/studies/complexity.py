@@ -17,7 +17,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from vitreous.addons.studies.study import TRANSFORMER_PAPER, Study, TrialResult, Variant
-from vitreous.training.memory import keep_freed_memory
+from vitreous.training.machine import keep_freed_memory
 
 KERNEL = 3
 NEIGHBORS = 64  # r of restricted attention: positions that each one attends to

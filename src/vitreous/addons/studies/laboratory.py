@@ -42,8 +42,8 @@ from vitreous.tasks.pretraining.mae_decoder import decoder_for
 from vitreous.tasks.pretraining.task import build_objective
 from vitreous.training.config import AdamWConfig, AnyOptimizer, FallingScheduleConfig, SGDConfig
 from vitreous.training.learner import learning_rate
+from vitreous.training.machine import computing
 from vitreous.training.optimizers import make_optimizers
-from vitreous.training.precision import computing
 from vitreous.whole_files import write_text
 
 RESUME = "free some space; the same command resumes"

@@ -86,7 +86,7 @@ def translate(model: Any, texts: str | Sequence[str], **options: Unpack[Translat
     """
     from vitreous.addons.text.models import Translator
     from vitreous.tasks.answerer import has_weights
-    from vitreous.training.precision import computing, pick_device
+    from vitreous.training.machine import computing, pick_device
 
     check_beams(options["beams"])
     check_batch_size(options["batch_size"])

@@ -29,7 +29,7 @@ from vitreous.tasks.task import Card, HeldOut, Material, Plan, Task, TaskInfo, T
 from vitreous.training.config import CommandConfig, MachineConfig, length_of
 from vitreous.training.initial_model import absolute_source
 from vitreous.training.learner import AverageWeight, exponential
-from vitreous.training.place import Place
+from vitreous.training.machine import Place
 from vitreous.training.settings import configure
 from vitreous.training.step import Measured, Objective
 
