@@ -107,3 +107,9 @@ def test_public_names_resolve() -> None:
         assert getattr(vitreous, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'lood'"):
         _ = vitreous.lood
+
+
+def test_each_folder_with_modules_is_a_package() -> None:
+    """The layers and circles of modules in other folders would not be checked."""
+    modules = (ROOT / "src" / "vitreous").rglob("*.py")
+    assert {path.parent for path in modules if not (path.parent / "__init__.py").is_file()} == set()

@@ -20,10 +20,10 @@ from answered import answered
 from vitreous.data.dataset import ArrayImages, ImageDataset
 from vitreous.evaluation.classification import ClassificationEvaluation
 from vitreous.evaluation.result import Answers
+from vitreous.inspection import run_figures
 from vitreous.inspection.page import Exhibit
-from vitreous.inspection.runs import predictions
-from vitreous.inspection.runs.predictions import predictions_figure
-from vitreous.inspection.runs.report import write_run_report
+from vitreous.inspection.run_figures import predictions_figure
+from vitreous.inspection.run_report import write_run_report
 from vitreous.models.model import build_model
 from vitreous.models.stored import BadImage, ImageLike
 
@@ -138,7 +138,7 @@ def test_layers_that_never_learned_have_no_attention_to_show() -> None:
 
 
 def test_attention_of_the_images_with_the_largest_losses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(predictions, "ATTENDED", 9)
+    monkeypatch.setattr(run_figures, "ATTENDED", 9)
     model = tiny()
     _, data = figure_of()
     loss = np.array(data["models"][0]["loss"])
@@ -148,14 +148,14 @@ def test_attention_of_the_images_with_the_largest_losses(monkeypatch: pytest.Mon
     wanted = attention.maps[-1].mean(dim=1)[0, 0, 1:]
     wanted = (wanted / max(wanted.max(), 4 * wanted.mean()) * 255).round().numpy()
     assert np.abs(np.frombuffer(base64.b64decode(data["attention"]["0"]), np.uint8) - wanted).max() <= 1
-    monkeypatch.setattr(predictions, "ATTENTION_WORK", 1)
+    monkeypatch.setattr(run_figures, "ATTENTION_WORK", 1)
     assert len(figure_of()[1]["attention"]) == 8, "of a large model of a few images"
 
 
 def test_many_images_are_small_and_on_several_sheets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(predictions, "SPRITE_BYTES", 6_000)
-    monkeypatch.setattr(predictions, "MOST_IMAGES", 1100)
-    monkeypatch.setattr(predictions, "TRIED", 20)
+    monkeypatch.setattr(run_figures, "SPRITE_BYTES", 6_000)
+    monkeypatch.setattr(run_figures, "MOST_IMAGES", 1100)
+    monkeypatch.setattr(run_figures, "TRIED", 20)
     noise = np.random.default_rng(0).integers(0, 255, (1200, 24, 24, 3), dtype=np.uint8)
     images: ImageDataset = ArrayImages(noise, np.zeros(1200, int), ("a",), name="noise")
     answers = Answers((), [0.0] * 1200, [1.0] * 1200, np.arange(1200.0), loss_name="absolute_error")
@@ -170,10 +170,10 @@ def test_many_images_are_small_and_on_several_sheets(monkeypatch: pytest.MonkeyP
 
 
 def test_small_sizes_keep_the_shape() -> None:
-    assert predictions.small_size((224, 112), 96) == (96, 48)
-    assert predictions.small_size((8, 8), 96) == (8, 8)
-    assert list(predictions.thumbnail_sizes(8)) == [(8, None), (8, 80), (8, 50), (8, 25)]
-    assert next(predictions.thumbnail_sizes(224)) == (96, 80)
+    assert run_figures.small_size((224, 112), 96) == (96, 48)
+    assert run_figures.small_size((8, 8), 96) == (8, 8)
+    assert list(run_figures.thumbnail_sizes(8)) == [(8, None), (8, 80), (8, 50), (8, 25)]
+    assert next(run_figures.thumbnail_sizes(224)) == (96, 80)
 
 
 # --- in a browser ------------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ from vitreous.evaluation.classification import ClassificationEvaluation, MultiLa
 from vitreous.evaluation.result import Evaluation
 from vitreous.evaluation.scores import Interval
 from vitreous.inspection.page import Exhibit, write_page
-from vitreous.inspection.runs.evaluation_figures import (
+from vitreous.inspection.run_figures import (
     baselines_figure,
     candidates_table,
     classes_table,
@@ -41,8 +41,13 @@ from vitreous.inspection.runs.evaluation_figures import (
     curve_chart,
     curves_figure,
 )
-from vitreous.inspection.runs.head import comparisons_of, report_head, twice_as_long
-from vitreous.inspection.runs.report import model_summary, write_training_report
+from vitreous.inspection.run_report import (
+    comparisons_of,
+    model_summary,
+    report_head,
+    twice_as_long,
+    write_training_report,
+)
 from vitreous.languages import baseline_settings, phrase, speaking
 from vitreous.models.bit import BiTConfig
 from vitreous.models.model import Model, build_model

@@ -21,7 +21,7 @@ from vitreous.data.config import DataConfig
 from vitreous.data.dataset import Splits
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
-from vitreous.inspection.runs.report import label_of
+from vitreous.inspection.run_report import label_of
 from vitreous.tasks import OBJECTIVES, task_named, training_run
 from vitreous.tasks.fit import fit
 from vitreous.tasks.pretraining.rules import sampled_images

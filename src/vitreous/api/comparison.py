@@ -46,7 +46,7 @@ def compare(*runs: str | Path | RunLike, **options: Unpack[CompareOptions]) -> C
             nothing was held out.
     """
     require_packages("matplotlib", extra="train", what="compare")
-    from vitreous.inspection.runs.comparison import write_comparison  # it imports matplotlib
+    from vitreous.inspection.run_comparison import write_comparison  # it imports matplotlib
 
     for each in runs:
         if not isinstance(each, str | Path | RunLike):

@@ -15,7 +15,7 @@ from vitreous.errors import utf8_name
 from vitreous.inspection.charts import FIRST, ONE_CHART, Chart, canvas, shortened_name
 from vitreous.inspection.images import Pixels
 from vitreous.inspection.page import HTML, Exhibit, LeftOut, exhibit, left_out, write_page
-from vitreous.inspection.runs.evaluation_figures import MOST_CLASSES
+from vitreous.inspection.run_figures import MOST_CLASSES
 from vitreous.languages import phrase, unreadable_reason
 
 SIDE = 160  # pixels of an image's longer side on the page

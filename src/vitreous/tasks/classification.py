@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from vitreous.deployment import classifier
     from vitreous.evaluation import calibration, classical, classification, features, scores
     from vitreous.evaluation.result import Evaluation
-    from vitreous.inspection.runs import report
+    from vitreous.inspection import run_report
     from vitreous.tasks import candidates, recipe_choice
     from vitreous.tasks.result import RunResult
     from vitreous.tasks.task import Trained
@@ -48,7 +48,7 @@ else:  # a command that answers needs none of what trains, and the report import
     initial_model = LazyModule("vitreous.training.initial_model")
     objectives = LazyModule("vitreous.training.objectives")
     recipe_choice = LazyModule("vitreous.tasks.recipe_choice")
-    report = LazyModule("vitreous.inspection.runs.report")
+    run_report = LazyModule("vitreous.inspection.run_report")
     runs = LazyModule("vitreous.training.run")
     scores = LazyModule("vitreous.evaluation.scores")
     training_settings = LazyModule("vitreous.training.settings")
@@ -263,7 +263,7 @@ class Classification(ImageTask[RunConfig, Splits, ImageAnswerer]):
         if run.metrics():  # a network has learned from images, as they are shown
             loader: Any = trained.material.loader
             sheet = ContactSheet.of(loader, run.config.prepared, data.train.classes, 24)
-        return report.write_training_report(
+        return run_report.write_training_report(
             run.path,
             model=answerer,
             evaluation=evaluation,

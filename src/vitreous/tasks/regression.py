@@ -47,14 +47,13 @@ from vitreous.training.run import RunDirectory
 from vitreous.training.settings import configure
 
 if TYPE_CHECKING:
-    from vitreous.inspection import charts, model_figures, page
-    from vitreous.inspection.runs import evaluation_figures, report
+    from vitreous.inspection import charts, model_figures, page, run_figures, run_report
 else:  # they import matplotlib, which is not installed everywhere
     charts = LazyModule("vitreous.inspection.charts")
     model_figures = LazyModule("vitreous.inspection.model_figures")
     page = LazyModule("vitreous.inspection.page")
-    evaluation_figures = LazyModule("vitreous.inspection.runs.evaluation_figures")
-    report = LazyModule("vitreous.inspection.runs.report")
+    run_figures = LazyModule("vitreous.inspection.run_figures")
+    run_report = LazyModule("vitreous.inspection.run_report")
 
 RESAMPLES = 1000  # of the bootstrap
 CONSTANT = 0.05  # of the spread of the true numbers, below which predicted ones are all about the same
@@ -278,21 +277,21 @@ class Regression(ImageTask[RegressionConfig, Splits, ImageAnswerer]):
         assert isinstance(evaluation, RegressionEvaluation)
         baselines = [Baseline(**each) for each in result.extra["baselines"]]
         network = model_figures.network_to_show(answerer)
-        return report.write_run_report(
+        return run_report.write_run_report(
             path,
             answerer,
             [
                 scatter_figure(evaluation),
-                evaluation_figures.baselines_figure(evaluation, baselines),
-                *([evaluation_figures.candidates_table(result.candidates)] if result.candidates else []),
-                evaluation_figures.curves_figure(path, "regression"),
-                report.every_prediction(path, answerer, evaluation, images),
-                *model_figures.model_exhibits(network, *report.sample_batch(network, images)),
+                run_figures.baselines_figure(evaluation, baselines),
+                *([run_figures.candidates_table(result.candidates)] if result.candidates else []),
+                run_figures.curves_figure(path, "regression"),
+                run_report.every_prediction(path, answerer, evaluation, images),
+                *model_figures.model_exhibits(network, *run_report.sample_batch(network, images)),
             ],
             kind="regression",
             evaluation=evaluation,
             findings=result.findings,
-            ahead=report.baseline_ahead(evaluation, baselines),
+            ahead=run_report.baseline_ahead(evaluation, baselines),
             candidates=result.candidates,
         )
 

@@ -32,7 +32,7 @@ from vitreous.data.sources import open_data
 from vitreous.errors import InputError, Param
 from vitreous.extensions import CLASSES, outputs_of
 from vitreous.inspection.page import POLICY, framed, templates_of
-from vitreous.inspection.runs.report import label_of
+from vitreous.inspection.run_report import label_of
 from vitreous.languages import CURRENT, LANGUAGES, catalog, words
 from vitreous.layers.attention import Attention, attention_map
 from vitreous.layers.block import MLP, PreNormBlock

@@ -17,6 +17,7 @@ from vitreous.addons.segmentation.evaluation import SegmentationEvaluation, mask
 from vitreous.addons.segmentation.masked import IGNORED, Mask, MaskedDataset, overlaid, palette
 from vitreous.addons.segmentation.model import Segmenter
 from vitreous.data.findings import Finding
+from vitreous.inspection import run_figures
 from vitreous.inspection.capture import capture_attention
 from vitreous.inspection.charts import FIRST, INK, ONE_CHART, SECOND, Chart, canvas, shortened_name
 from vitreous.inspection.images import Pixels, overlay, rgb
@@ -24,9 +25,8 @@ from vitreous.inspection.measures import map_words
 from vitreous.inspection.model_figures import attention_figure, model_summary, positions_figure
 from vitreous.inspection.model_report import InspectionRequest, write_model_report
 from vitreous.inspection.page import HTML, Exhibit, Inspection, LeftOut, exhibit, left_out
-from vitreous.inspection.runs import evaluation_figures
-from vitreous.inspection.runs.evaluation_figures import MOST_CLASSES
-from vitreous.inspection.runs.report import SAMPLES, write_run_report
+from vitreous.inspection.run_figures import MOST_CLASSES
+from vitreous.inspection.run_report import SAMPLES, write_run_report
 from vitreous.languages import phrase
 from vitreous.models.preprocessing import to_tensor
 from vitreous.models.stored import BadImage, ImageLike, upright
@@ -219,10 +219,10 @@ def write_segmentation_report(
     batch = model.preprocessing([each.image for each in some])
     parts = [
         masks_figure(segmented, evaluation.classes, count=evaluation.count),
-        evaluation_figures.results_table(evaluation),
+        run_figures.results_table(evaluation),
         iou_figure(evaluation),
-        evaluation_figures.confusion_figure(evaluation.confusion, evaluation.classes, pixels=True),
-        evaluation_figures.curves_figure(run, "segmentation", ("miou", evaluation.miou)),
+        run_figures.confusion_figure(evaluation.confusion, evaluation.classes, pixels=True),
+        run_figures.curves_figure(run, "segmentation", ("miou", evaluation.miou)),
         attention_figure(encoder, batch, [each.caption.split(":")[0] for each in some]),
         positions_figure(encoder),
     ]

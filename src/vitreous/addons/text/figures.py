@@ -25,8 +25,8 @@ from vitreous.errors import InputError
 from vitreous.inspection.capture import CapturedAttention, capture_attention
 from vitreous.inspection.model_report import InspectionRequest
 from vitreous.inspection.page import HTML, Exhibit, Inspection, exhibit, save_arrays, templates_of, write_page
-from vitreous.inspection.runs.evaluation_figures import curves_figure, results_table
-from vitreous.inspection.runs.head import report_head
+from vitreous.inspection.run_figures import curves_figure, results_table
+from vitreous.inspection.run_report import report_head
 from vitreous.languages import phrase
 from vitreous.layers.attention import CrossAttention
 

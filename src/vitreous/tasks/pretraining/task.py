@@ -70,9 +70,9 @@ from vitreous.training.run import RunDirectory, finished
 from vitreous.training.settings import configure
 
 if TYPE_CHECKING:
-    from vitreous.inspection.runs import report
+    from vitreous.inspection import run_report
 else:  # it imports matplotlib, which is not installed everywhere
-    report = LazyModule("vitreous.inspection.runs.report")
+    run_report = LazyModule("vitreous.inspection.run_report")
 
 log = logging.getLogger(__name__)
 ADAPTING_EPOCHS = 30
@@ -351,7 +351,7 @@ class Pretraining(ImageTask[PretrainingT, Splits, nn.Module]):
     def report(self, trained: Trained[PretrainingT, Splits], result: RunResult) -> Path:
         run, images = trained.run, get_held_out(self, trained.data)[1] or trained.data.train
         answerer = result.answerer.cpu()
-        return report.write_pretraining_report(
+        return run_report.write_pretraining_report(
             run.path,
             encoder=answerer.encoder,
             objective=self.name,

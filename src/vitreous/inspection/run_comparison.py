@@ -8,8 +8,7 @@ from pathlib import Path
 from vitreous.data.dataset import ImageDataset
 from vitreous.evaluation.comparison import Comparison, difference_text
 from vitreous.inspection.page import HTML, Exhibit, LeftOut, exhibit, left_out, write_page
-from vitreous.inspection.runs.evaluation_figures import compared_curves
-from vitreous.inspection.runs.predictions import predictions_figure
+from vitreous.inspection.run_figures import compared_curves, predictions_figure
 from vitreous.languages import phrase
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.results import percent

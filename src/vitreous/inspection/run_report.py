@@ -1,15 +1,18 @@
 """report.html of a run: how it learned, how good it is, its errors, and what the model attends to.
 
-Each kind of run has its own exhibits; `write_run_report` makes the page of all of them.
-"""
+Each kind of run has its own exhibits; `write_run_report` makes the page of all of them, below a head
+(`report_head`): what the score is compared with, facts, findings, and what to do next."""
 
 from __future__ import annotations
 
 import math
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -21,19 +24,44 @@ from vitreous.evaluation.classical import Baseline
 from vitreous.evaluation.classification import ClassificationEvaluation, MultiLabelEvaluation
 from vitreous.evaluation.measures import candidate_title, is_network
 from vitreous.evaluation.result import Evaluation
-from vitreous.extensions import contributed
+from vitreous.extensions import addons, contributed
+from vitreous.inspection import run_figures
+from vitreous.inspection.charts import Chart
 from vitreous.inspection.images import rgb
 from vitreous.inspection.model_figures import model_exhibits, model_summary, network_to_show
 from vitreous.inspection.page import HTML, Exhibit, LeftOut, exhibit, left_out, write_page
-from vitreous.inspection.runs import evaluation_figures as figures
-from vitreous.inspection.runs.head import report_head
-from vitreous.inspection.runs.predictions import predictions_figure
+from vitreous.inspection.run_figures import predictions_figure
 from vitreous.languages import phrase
 from vitreous.models.model import Model
-from vitreous.training.callbacks import read_metrics
+from vitreous.outside import read_text
+from vitreous.training.callbacks import add_results, read_metrics
 from vitreous.training.objectives import Illustration
 
 SAMPLES = 8  # images whose attention is shown
+MOST_FINDINGS = 3
+SHORT = 0.5  # epochs: a training that has seen most images less than once
+SEVERITIES = ("error", "warning", "note")  # the most important first
+IN_MINUTES = ("train", "pretrain")  # commands that take --minutes
+# What to do next, by the names of the sentences in the catalog, after each training command.
+LONGER = "vitreous {command} --resume {run} {longer}"
+COMMANDS = {
+    "train": {
+        "doctor": "vitreous doctor {run}",
+        "inspect": "vitreous inspect {run}",
+        "longer": LONGER,
+        "predict": "vitreous predict {run} image.jpg",
+        "compare": "vitreous compare {run} OTHER",
+    },
+    "pretrain": {
+        "doctor": "vitreous doctor {run}",
+        "probe": "vitreous probe {run} DATA",
+        "fine-tune": "vitreous train DATA --init {run}",
+        "longer": LONGER,
+    },
+}
+for addon in addons().values():
+    for command, added in addon.next_steps.items():
+        COMMANDS[command] = COMMANDS.get(command, {}) | dict(added)
 
 
 def write_run_report(
@@ -116,23 +144,23 @@ def write_training_report(
     few = False  # classes: of many, the explorer has the matrix
     parts: list[Exhibit | LeftOut] = []
     if baselines or isinstance(evaluation, ClassificationEvaluation):
-        parts.append(figures.baselines_figure(evaluation, baselines))
+        parts.append(run_figures.baselines_figure(evaluation, baselines))
     if candidates:
-        parts.append(figures.candidates_table(candidates))
+        parts.append(run_figures.candidates_table(candidates))
     if isinstance(evaluation, ClassificationEvaluation):
-        few = len(evaluation.classes) <= figures.MOST_CLASSES
+        few = len(evaluation.classes) <= run_figures.MOST_CLASSES
         chance = {"loss": math.log(len(evaluation.classes)), "accuracy": evaluation.most_frequent}
-        parts.append(figures.curves_figure(run, test=("accuracy", evaluation.accuracy), chance=chance))
+        parts.append(run_figures.curves_figure(run, test=("accuracy", evaluation.accuracy), chance=chance))
         if few:
-            parts.append(figures.confusion_figure(evaluation.confusion, evaluation.classes))
-        parts.append(figures.calibration_figure(evaluation))
+            parts.append(run_figures.confusion_figure(evaluation.confusion, evaluation.classes))
+        parts.append(run_figures.calibration_figure(evaluation))
     else:
-        parts += [figures.curves_figure(run), left_out("groups.confusion", "several-labels")]
+        parts += [run_figures.curves_figure(run), left_out("groups.confusion", "several-labels")]
     parts += [
         every_prediction(run, model, evaluation, images, matrix=not few),
         *model_exhibits(network_to_show(model), *sample_batch(network_to_show(model), images)),
-        figures.augmented_figure(sheet),
-        figures.classes_table(evaluation),
+        run_figures.augmented_figure(sheet),
+        run_figures.classes_table(evaluation),
     ]
     written = (write_page_of_run(run, model, images) for write_page_of_run in contributed("pages_of_runs"))
     beside = [page for page in written if page]
@@ -206,7 +234,7 @@ def write_pretraining_report(
         columns = [map(rgb, encoder.preprocessing.denormalize(each)) for each in shown.columns.values()]
         triples = list(zip(zip(*columns, strict=True), names, strict=True))
         parts.append(exhibit(shown.exhibit, HTML.image_triples(triples, kinds), target=shown.target))
-    parts += [figures.curves_figure(run, kind=panels), *model_exhibits(encoder, batch, names)]
+    parts += [run_figures.curves_figure(run, kind=panels), *model_exhibits(encoder, batch, names)]
     how = phrase(f"models.objectives.{objective}")
     return write_run_report(
         run,
@@ -237,3 +265,132 @@ def label_of(images: ImageDataset, index: int) -> str:
     if isinstance(images.targets, NumberTargets):
         return f"{images.targets.values[index]:.4g}"
     return images.label(index)
+
+
+def report_head(
+    run: Path,
+    model: Any,
+    evaluation: Evaluation | None,
+    parts: Sequence[Exhibit | LeftOut],
+    *,
+    findings: Sequence[Finding],
+    command: str,
+    ahead: Mapping[str, object] | None = None,
+    learned: bool = True,
+) -> dict[str, Any]:
+    """Return what the head of a report has, by the names that templates/run.html.j2 uses. What was measured
+    goes to TensorBoard and the trackers of the run, too.
+
+    Args:
+        model: of any kind, with `labels`.
+        parts: exhibits of the report.
+        command: that trained the run.
+        ahead: the `name` and the accuracy (`best`) of a classical method that is better than the model.
+        learned: whether the model is the network that the steps of the run trained.
+    """
+    rows = read_metrics(run / "metrics.jsonl")
+    last = rows[-1] if rows else {}
+    facts: dict[str, float] = {"parameters": sum(each.numel() for each in model.parameters())}
+    if model.labels:
+        facts["classes"] = len(model.labels)
+    notice = ""
+    if rows:
+        facts |= {"epochs": last["epoch"], "steps": last["step"], "time": last["seconds"]}
+        write_events(run, int(last["step"]), evaluation, parts)
+    comparisons = comparisons_of(evaluation, last if learned else {})
+    if ahead:
+        comparisons.append(phrase("head.ahead", **ahead))
+    short = learned and bool(rows) and last["epoch"] < SHORT
+    if short:
+        notice = phrase("head.short", epochs=last["epoch"])
+    elif is_useless(evaluation):
+        notice = phrase("head.useless")
+    longer, more = twice_as_long(run / "config.toml", last, command)
+    minutes = 0
+    if rows:  # 1: less than one
+        minutes = 1 if more < 1 else max(round(more), 2)
+    config = run / "config.toml"
+    values = {"run": quote(str(run)), "longer": longer, "command": command}
+    ranked = sorted(findings, key=lambda each: SEVERITIES.index(each.severity))
+    return {
+        "evaluation": evaluation,
+        "comparisons": comparisons,
+        "notice": notice,  # what the reader has to know before all figures
+        "short": short,  # whether the training ended before most images were seen
+        "facts": facts,
+        "findings": ranked[:MOST_FINDINGS],
+        "more_findings": max(len(ranked) - MOST_FINDINGS, 0),
+        "commands": {  # what to do next, by the names of their sentences in the catalog
+            name: text.format(**values)
+            for name, text in COMMANDS[command].items()
+            if rows or name != "longer"  # where nothing was trained, nothing is longer
+        },
+        "minutes": minutes,  # that training for as long again takes; 0 where that is not known
+        "command": f"vitreous {command} --config config.toml",
+        "configuration": read_text(config) if config.is_file() else None,
+    }
+
+
+def twice_as_long(config: Path, last: Mapping[str, float], command: str) -> tuple[str, float]:
+    """Return the option of --resume that trains for twice as long, and how many minutes more it takes: in
+    minutes where minutes ended the run, or where it ended so early that its epochs say little. The minutes of
+    a run are those of the command, with the candidates that it compared before it trained.
+
+    Args:
+        last: row of metrics.jsonl.
+    """
+    trained = last.get("seconds", 0.0) / 60
+    settings = tomllib.loads(read_text(config)) if config.is_file() else {}
+    number, _, unit = str(settings.get("training", {}).get("length")).partition(" ")
+    if unit == "minutes":
+        return f"--minutes {max(round(2 * float(number)), 1)}", float(number)
+    if last and last["epoch"] < SHORT and command in IN_MINUTES:
+        return f"--minutes {math.ceil(2 * trained)}", trained
+    return f"--epochs {max(round(2 * last.get('epoch', 10), 2), 0.01):g}", trained
+
+
+def is_useless(evaluation: Evaluation | None) -> bool:
+    """Return whether a model may be no better than the answer that is most frequent."""
+    if evaluation is None or not (known := evaluation.without_learning):
+        return False
+    best = known[1].get("most_frequent")
+    metric = next(iter(evaluation.metrics.values()))
+    return best is not None and metric.interval is not None and metric.interval.low <= best
+
+
+def comparisons_of(evaluation: Evaluation | None, last: Mapping[str, float]) -> list[str]:
+    """Return sentences on what a score is to be compared with: a model that has learned nothing, and the
+    training images; without a common measure the losses of training and validation.
+
+    Args:
+        last: row of metrics.jsonl.
+    """
+    sentences = []
+    if evaluation is not None and (known := evaluation.without_learning):
+        name, values = known
+        sentences.append(phrase(f"head.{name}", **values))
+    if evaluation is not None and evaluation.gap and evaluation.gap[1] in last:
+        name, measured, metric = evaluation.gap
+        training, test = last[measured], evaluation.metrics[metric].value
+        sentences.append(phrase(f"head.{name}", training=training, test=test, gap=100 * (training - test)))
+    elif "validation_loss" in last and "loss" in last:
+        sentences.append(phrase("head.gap-loss", training=last["loss"], test=last["validation_loss"]))
+    return sentences
+
+
+def write_events(
+    run: Path, step: int, evaluation: Evaluation | None, parts: Sequence[Exhibit | LeftOut]
+) -> None:
+    """Add the metrics of the test set, the confusion matrix and the images of a report to TensorBoard and to
+    the trackers of the run."""
+    numbers = {}
+    if evaluation is not None:
+        for name, metric in evaluation.metrics.items():
+            numbers[f"test/{name}"] = metric.value
+    images = {}
+    for part in parts:
+        if isinstance(part, Exhibit) and isinstance(part.file, Chart) and part.name == "confusion":
+            images[part.name] = part.file.pixels()
+        elif isinstance(part, Exhibit) and isinstance(part.file, np.ndarray):
+            images[part.name] = part.file
+    add_results(run, step, numbers, images)
