@@ -26,8 +26,7 @@ from vitreous.evaluation.classification import evaluate_classification
 from vitreous.evaluation.scores import half_width
 from vitreous.models.model import Model
 from vitreous.tasks import task_named
-from vitreous.tasks.fit import fit
-from vitreous.tasks.training_run import plan_of_run
+from vitreous.tasks.training_run import fit, plan_of_run
 from vitreous.training.run import RunDirectory
 
 OVERLAP = 360 / 1437  # held-out images for each one that is learned from

@@ -27,9 +27,8 @@ from vitreous.addons.segmentation.model import Segmenter
 from vitreous.addons.segmentation.task import segmentation
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.tasks import task_named
-from vitreous.tasks.fit import fit
 from vitreous.tasks.task import Plan
-from vitreous.tasks.training_run import plan_of_run
+from vitreous.tasks.training_run import fit, plan_of_run
 from vitreous.training.learner import Learner
 from vitreous.training.machine import Place
 from vitreous.training.run import RunDirectory

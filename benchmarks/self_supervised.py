@@ -40,10 +40,9 @@ from vitreous.data.sources import open_data, summarize
 from vitreous.evaluation.classification import evaluate_classification
 from vitreous.evaluation.probes import beside_baselines, probe
 from vitreous.tasks import OBJECTIVES, task_named
-from vitreous.tasks.fit import fit
 from vitreous.tasks.pretraining.task import Pretraining
 from vitreous.tasks.recipe_choice import choose_fine_tuning, choose_recipe
-from vitreous.tasks.training_run import plan_of_run
+from vitreous.tasks.training_run import fit, plan_of_run
 from vitreous.training.initial_model import checkpoint, fitted_to_checkpoint
 from vitreous.training.machine import Place
 from vitreous.training.run import RunDirectory

@@ -24,7 +24,7 @@ warnings.simplefilter("ignore")
 import torch
 torch.set_num_threads(1)
 import torch._dynamo, torch.distributed.checkpoint, torch.distributed.fsdp, torch.distributed.tensor
-import vitreous.tasks.fit, vitreous.tasks.training_run, vitreous.data.sources, vitreous.tasks.pretraining.task
+import vitreous.tasks.training_run, vitreous.data.sources, vitreous.tasks.pretraining.task
 answers = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
 for line in sys.stdin:

@@ -158,7 +158,7 @@ def test_a_run_that_is_interrupted_can_be_used_at_once(
         "vitreous.training.run.TensorBoard",
         "vitreous.training.initial_model.starting_model",
         "vitreous.training.trainer.Trainer.run_epoch",
-        "vitreous.tasks.finish.write_run_card",
+        "vitreous.tasks.training_run.write_run_card",
     ],
 )
 def test_what_a_machine_is_short_of_is_one_sentence_at_every_stage(

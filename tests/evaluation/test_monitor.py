@@ -12,8 +12,7 @@ from vitreous.data.sources import open_data
 from vitreous.errors import InputError
 from vitreous.models.vit import ViT
 from vitreous.tasks import task_named
-from vitreous.tasks.fit import fit
-from vitreous.tasks.training_run import plan_of_run
+from vitreous.tasks.training_run import fit, plan_of_run
 from vitreous.training.config import EvaluationConfig, RunConfig
 from vitreous.training.run import RunDirectory
 

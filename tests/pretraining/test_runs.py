@@ -23,10 +23,9 @@ from vitreous.data.sources import open_data
 from vitreous.errors import InputError
 from vitreous.inspection.run_report import label_of
 from vitreous.tasks import OBJECTIVES, task_named, training_run
-from vitreous.tasks.fit import fit
 from vitreous.tasks.pretraining.rules import sampled_images
 from vitreous.tasks.pretraining.task import open_unlabeled
-from vitreous.tasks.training_run import open_run, plan_of_run
+from vitreous.tasks.training_run import fit, open_run, plan_of_run
 from vitreous.training.callbacks import Callback
 from vitreous.training.config import MachineConfig
 from vitreous.training.distributed import World
@@ -399,7 +398,7 @@ def test_the_teacher_follows_until_the_time_is_up(tmp_path, monkeypatch):
             shares.append((float(trainer.learner.model.done), trainer.learner.step / trainer.total))
 
     ticks = itertools.count(0.0, 0.25)
-    monkeypatch.setattr("vitreous.tasks.fit.Trainer", partial(Trainer, clock=lambda: next(ticks)))
+    monkeypatch.setattr("vitreous.tasks.training_run.Trainer", partial(Trainer, clock=lambda: next(ticks)))
     with pytest.warns(UserWarning, match="s are enough for only about .* too few to learn much"):
         trained = fit(plan_of_run(run.with_training(length="0.5 minutes"), splits), callbacks=[Shares()])
     assert len(shares) > 8  # of which four were planned

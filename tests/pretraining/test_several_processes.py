@@ -9,9 +9,8 @@ from forked import run_group
 from vitreous.cli import run as command
 from vitreous.data.config import DataConfig
 from vitreous.tasks import task_named
-from vitreous.tasks.fit import fit
 from vitreous.tasks.pretraining.task import open_unlabeled
-from vitreous.tasks.training_run import open_run, plan_of_run
+from vitreous.tasks.training_run import fit, open_run, plan_of_run
 from vitreous.training.run import RunDirectory
 
 DRIVER = """
@@ -21,7 +20,7 @@ import torch
 torch.set_num_threads(1)
 from vitreous.data.config import DataConfig
 from vitreous.tasks.pretraining.task import open_unlabeled
-from vitreous.tasks.fit import fit
+from vitreous.tasks.training_run import fit
 from vitreous.tasks.training_run import open_run, plan_of_run
 from vitreous.training.machine import Place
 from vitreous.training.distributed import process_group

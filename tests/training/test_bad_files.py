@@ -27,7 +27,7 @@ from vitreous.data.sources import open_data
 from vitreous.errors import InputError
 from vitreous.training.machine import Place
 from vitreous.training.distributed import BadFileSync
-from vitreous.tasks.fit import fit
+from vitreous.tasks.training_run import fit
 from vitreous.tasks.training_run import plan_of_run
 from vitreous.training.machine import Place
 from vitreous.training.distributed import process_group

@@ -31,9 +31,8 @@ from vitreous.evaluation.outputs import MOST_KEPT
 from vitreous.evaluation.probes import fewshot_measure, knn_measure
 from vitreous.models.names import create
 from vitreous.tasks import task_named
-from vitreous.tasks.fit import fit
 from vitreous.tasks.pretraining.task import build_objective
-from vitreous.tasks.training_run import plan_of_run, with_run
+from vitreous.tasks.training_run import fit, plan_of_run, with_run
 from vitreous.training.callbacks import read_metrics
 from vitreous.training.config import RunConfig
 from vitreous.training.distributed import ALONE, World, process_group
@@ -48,7 +47,7 @@ import torch
 torch.set_num_threads(1)
 from vitreous.data.config import DataConfig
 from vitreous.data.sources import open_data
-from vitreous.tasks.fit import fit
+from vitreous.tasks.training_run import fit
 from vitreous.tasks.training_run import plan_of_run
 from vitreous.training.config import RunConfig
 from vitreous.training.machine import Place

@@ -28,9 +28,8 @@ from vitreous.models.names import create
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.tasks.course import at_chance, course_of, is_noise, other_looks
 from vitreous.tasks.doctor import answers_to, examine_run
-from vitreous.tasks.fit import fit
 from vitreous.tasks.recipe_choice import choose_fine_tuning, choose_recipe
-from vitreous.tasks.training_run import plan_of_run
+from vitreous.tasks.training_run import fit, plan_of_run
 from vitreous.training.config import RunConfig
 from vitreous.training.diagnosis import causes_first, course_findings, frozen_encoder, usual_rates
 from vitreous.training.recipes import NAMES, recipe

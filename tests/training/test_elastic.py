@@ -19,8 +19,7 @@ from torch.distributed import HashStore, TCPStore  # type: ignore[attr-defined]
 from vitreous.data.dataset import Splits
 from vitreous.errors import InputError
 from vitreous.tasks import task_named, training_run
-from vitreous.tasks.fit import fit
-from vitreous.tasks.training_run import plan_of_run
+from vitreous.tasks.training_run import fit, plan_of_run
 from vitreous.training import distributed
 from vitreous.training.callbacks import read_metrics
 from vitreous.training.checkpointer import Checkpointer

@@ -11,8 +11,7 @@ import torch
 from vitreous.addons.text.task import last_checkpoints
 from vitreous.data.dataset import Splits
 from vitreous.errors import InputError
-from vitreous.tasks.fit import fit
-from vitreous.tasks.training_run import plan_of_run
+from vitreous.tasks.training_run import fit, plan_of_run
 from vitreous.training.config import RunConfig
 from vitreous.training.distributed import World
 from vitreous.training.learner import Average, learning_rate

@@ -19,8 +19,7 @@ from vitreous.data.dataset import Splits
 from vitreous.data.image_samples import Batch
 from vitreous.errors import InputError
 from vitreous.tasks.classification import Classification
-from vitreous.tasks.fit import fit
-from vitreous.tasks.training_run import plan_of_run
+from vitreous.tasks.training_run import fit, plan_of_run
 from vitreous.training import trainer
 from vitreous.training.callbacks import Callback, score_of
 from vitreous.training.checkpointer import Checkpointer

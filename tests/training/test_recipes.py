@@ -16,10 +16,9 @@ from vitreous.data.dataset import ArrayImages, DataSummary, Splits
 from vitreous.data.image_samples import Batch
 from vitreous.errors import InputError
 from vitreous.models.names import config_of, create
-from vitreous.tasks.fit import fit
 from vitreous.tasks.pretraining.rules import find_recipe, recipe_names
 from vitreous.tasks.recipe_choice import choose, choose_fine_tuning, choose_recipe, fitted_to_count
-from vitreous.tasks.training_run import plan_of_run
+from vitreous.tasks.training_run import fit, plan_of_run
 from vitreous.training.initial_model import starting_model
 from vitreous.training.learner import Learner, in_steps, scaled_lr
 from vitreous.training.recipes import NAMES, executed, recipe, source_differences, sourced

@@ -11,8 +11,7 @@ from PIL import Image
 
 from vitreous.evaluation.classification import evaluate_classification
 from vitreous.tasks import task_named
-from vitreous.tasks.fit import fit
-from vitreous.tasks.training_run import plan_of_run
+from vitreous.tasks.training_run import fit, plan_of_run
 from vitreous.training.run import RunDirectory
 
 

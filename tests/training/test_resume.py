@@ -23,8 +23,7 @@ from PIL import Image
 from vitreous.data.dataset import Splits
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
-from vitreous.tasks.fit import fit
-from vitreous.tasks.training_run import plan_of_run
+from vitreous.tasks.training_run import fit, plan_of_run
 from vitreous.training import checkpointer as checkpoints
 from vitreous.training.callbacks import Callback
 from vitreous.training.checkpointer import Checkpointer

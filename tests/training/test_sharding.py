@@ -18,8 +18,7 @@ import torch
 from forked import run_group
 from vitreous.data.dataset import Splits
 from vitreous.errors import InputError
-from vitreous.tasks.fit import fit
-from vitreous.tasks.training_run import plan_of_run
+from vitreous.tasks.training_run import fit, plan_of_run
 from vitreous.training.callbacks import read_metrics
 from vitreous.training.config import MachineConfig, RunConfig
 from vitreous.training.distributed import World, shards_for
@@ -37,7 +36,7 @@ torch.set_num_threads(1)
 from vitreous.data.config import DataConfig
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
-from vitreous.tasks.fit import fit
+from vitreous.tasks.training_run import fit
 from vitreous.tasks.training_run import plan_of_run
 from vitreous.training.callbacks import Callback
 from vitreous.training.machine import Place

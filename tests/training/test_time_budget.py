@@ -17,7 +17,7 @@ from vitreous.addons.text.task import averaging
 from vitreous.cli import main
 from vitreous.cli import run as vitreous
 from vitreous.tasks import task_named
-from vitreous.tasks.fit import seconds_after
+from vitreous.tasks.training_run import seconds_after
 from vitreous.training.callbacks import Callback, Display
 from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.clock import Clock

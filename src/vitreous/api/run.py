@@ -32,11 +32,15 @@ from vitreous.languages import speaking
 from vitreous.languages.terminal import said
 from vitreous.results import Result
 from vitreous.tasks import task_named
-from vitreous.tasks.finish import finish, report_known_findings
-from vitreous.tasks.fit import fit
-from vitreous.tasks.result import RunResult
-from vitreous.tasks.task import AnyPlan
-from vitreous.tasks.training_run import open_run, resume_run, task_to_resume
+from vitreous.tasks.task import AnyPlan, RunResult
+from vitreous.tasks.training_run import (
+    finish,
+    fit,
+    open_run,
+    report_known_findings,
+    resume_run,
+    task_to_resume,
+)
 from vitreous.training.callbacks import Callback, Display, MetricsRow
 from vitreous.training.clock import Clock
 from vitreous.training.config import length_of

@@ -21,7 +21,7 @@ from vitreous.training.options import PretrainOptions, TrainOptions
 if TYPE_CHECKING:
     from vitreous.api.run import Run
     from vitreous.tasks.forecast import Forecast
-    from vitreous.tasks.result import RunResult
+    from vitreous.tasks.task import RunResult
 
 RESUMED = {"task", "epochs", "steps", "minutes", "shard", "device", "language"}  # go with --resume
 Resume = Annotated[

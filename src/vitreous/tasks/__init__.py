@@ -1,9 +1,8 @@
 """Tasks: what a model can be trained to do, an object each, in one registry, which add-ons extend.
 
 task           what a task says of itself, and the plan of a training
-training_run   the plan of a new run, and of one that continues: the same functions for every task
+training_run   a run from its plan to its report: the same functions for every task
 trials         the plan of a training of which nothing is said
-fit, finish    training by a plan, and what follows: the evaluation and the report
 answerer       opening what answers, of any task
 pretraining    the tasks of pre-training; classification and regression are others
 

@@ -63,8 +63,7 @@ from vitreous.models.model import Model, as_probabilities
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.results import percent
 from vitreous.tasks import task_named
-from vitreous.tasks.result import read_candidates
-from vitreous.tasks.task import AnyTask, Trained, get_held_out
+from vitreous.tasks.task import AnyTask, Trained, get_held_out, read_candidates
 from vitreous.training.config import RunConfig
 from vitreous.training.initial_model import starting_model
 from vitreous.training.machine import Threads

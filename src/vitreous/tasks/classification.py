@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from vitreous.evaluation.result import Evaluation
     from vitreous.inspection import run_report
     from vitreous.tasks import candidates, recipe_choice
-    from vitreous.tasks.result import RunResult
-    from vitreous.tasks.task import Trained
+    from vitreous.tasks.task import RunResult, Trained
     from vitreous.training import initial_model, objectives, teachers
     from vitreous.training import run as runs
     from vitreous.training import settings as training_settings

@@ -18,7 +18,7 @@ from vitreous.evaluation.result import FEWEST, Evaluation, Metric
 from vitreous.evaluation.scores import wilson_interval
 from vitreous.languages import named_text, phrase
 from vitreous.tasks import task_named
-from vitreous.tasks.result import read_candidates
+from vitreous.tasks.task import read_candidates
 from vitreous.training.config import CommandConfig, TrainingConfig
 from vitreous.training.diagnosis import ENOUGH_STEPS, GAP, bad_file_findings, course_findings, overfitting
 from vitreous.training.run import RunDirectory

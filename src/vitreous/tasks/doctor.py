@@ -45,7 +45,7 @@ from vitreous.tasks.course import (
     with_others,
     without_what_was_tried,
 )
-from vitreous.tasks.result import read_candidates
+from vitreous.tasks.task import read_candidates
 from vitreous.training.config import RunConfig
 from vitreous.training.diagnosis import bad_file_findings, causes_first, frozen_encoder, overfitting
 from vitreous.training.run import RunDirectory

@@ -38,8 +38,7 @@ from vitreous.models.model import Model, check_finite
 from vitreous.tasks.candidates import compared_fields
 from vitreous.tasks.images import INSPECTING, READING, TRAINING, ImageTask
 from vitreous.tasks.recipe_choice import RecipeChoice, choose
-from vitreous.tasks.result import RunResult
-from vitreous.tasks.task import IMAGES, Card, Material, TaskInfo, Trained, Tree, get_held_out
+from vitreous.tasks.task import IMAGES, Card, Material, RunResult, TaskInfo, Trained, Tree, get_held_out
 from vitreous.training.config import RunConfig
 from vitreous.training.initial_model import starting_model
 from vitreous.training.objectives import Measured, Objective

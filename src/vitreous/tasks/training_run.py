@@ -1,39 +1,78 @@
-"""How a run begins, until its plan is complete: a new one that is fitted to its machine (`with_run`), or one
-that continues (`resume_run`). Training it is `vitreous.tasks.fit`. Nothing here prints or reads a command
-line."""
+"""A training run, read from top to bottom.
+
+It begins until its plan is complete: a new one is fitted to its machine (`with_run`), or one continues
+(`resume_run`). `fit` makes of the plan a model that has learned. `finish` says what is kept of it: the
+evaluation, the report and the model card. The loop is that of `vitreous.training.trainer`, a step that of
+`vitreous.training.step`. Nothing here prints or reads a command line.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import torch
+from torch import nn
 
+from vitreous import __version__
+from vitreous.checkpoints.model_card import origin_facts
+from vitreous.data.checks import known_findings
 from vitreous.data.dataset import ImageDataset, named_parts
+from vitreous.data.findings import Finding, write_findings
+from vitreous.data.held_out import data_notes
+from vitreous.data.loading import BadFiles
 from vitreous.data.workers import processes_here
 from vitreous.errors import InputError, Param
+from vitreous.evaluation.classical import MOST_FITTED
+from vitreous.evaluation.inference_precision import automatic_precision
+from vitreous.evaluation.outputs import ProgressCallback
+from vitreous.evaluation.result import Evaluation
 from vitreous.languages.terminal import said
 from vitreous.tasks import task_named, task_of_run
-from vitreous.tasks.task import AnyPlan, AnyTask, Plan, Tree, other_command
+from vitreous.tasks.course import FINDINGS, course_of, with_others
+from vitreous.tasks.task import (
+    AnyPlan,
+    AnyTask,
+    Card,
+    Plan,
+    RunResult,
+    Trained,
+    Tree,
+    get_held_out,
+    module_of,
+    other_command,
+)
+from vitreous.training.callbacks import Callback, MetricsRow
+from vitreous.training.clock import Clock
 from vitreous.training.config import CommandConfig, RunConfig
-from vitreous.training.distributed import first_value
+from vitreous.training.distributed import BadFileSync, first_value, naming_the_lost
 from vitreous.training.machine import (
     CUBLAS_WORKSPACE,
     ON_CPU,
     Place,
     accumulation,
     activation_checkpointing,
+    computing,
     free_bytes,
+    numerics,
+    threads_for,
 )
-from vitreous.training.run import RunDirectory, check_free_for_run, default_run_path, with_training
+from vitreous.training.run import RunDirectory, check_free_for_run, default_run_path, finished, with_training
+from vitreous.training.step import LossOf, data_parallel
+from vitreous.training.trainer import Interrupted, NotFinite, Trainer
+from vitreous.whole_files import write_text
 
 BEGUN = count()  # runs of this process: torchrun's restarted processes begin the same ones in the same order
+Callbacks = Sequence[Callback | Callable[[MetricsRow], object]]
+TEMPLATE = Path(__file__).with_name("card.md")  # with names in braces
+MOST_CLASSES = 50  # that a card names
 
 
 def with_run(
@@ -183,3 +222,321 @@ def parts_that_fit(task: AnyTask, config: RunConfig, data: object, place: Place)
     with activation_checkpointing(model) if training.computed.checkpointing else nullcontext():
         free = free_bytes(device) // (processes_here() if device.type == "cpu" else 1)
         return accumulation(model, images, place.world.share(training.batch_size), free, forward=forward)
+
+
+def fit(
+    plan: AnyPlan,
+    place: Place = ON_CPU,
+    *,
+    callbacks: Callbacks = (),
+    say: Callable[[str], object] = lambda sentence: None,
+    resumable: bool = True,
+) -> Trained[Any, Any]:
+    """Train the model of a plan from its run's newest checkpoint, or from the beginning, and save it; do not
+    evaluate it.
+
+    Args:
+        resumable: whether checkpoints are saved, and events for TensorBoard.
+
+    Raises:
+        Interrupted: Ctrl-C or SIGTERM came, and the state is saved.
+        NotFinite: the loss stays non-finite; the last good weights are saved.
+        InputError: data that cannot be read, or settings that do not fit together.
+    """
+    task, run, data, world = plan.task, plan.made, plan.data, place.world
+    config, training = plan.config, plan.config.training
+    if plan.compared is not None and training.steps == 0:
+        return untrained(plan, place)
+
+    # ---- Data: what could not be read of them is counted by all processes together
+
+    material = task.prepare(config, data, place)
+    for note in material.notes:
+        say(note)
+    bad = BadFileSync(material.bad, material.examples, world)
+    total = training.total_steps(material.loader.steps_per_epoch)
+
+    # ---- Model
+
+    with place.built(training):
+        model = task.build(config, data, steps=total)
+
+    # ---- Objective, and what measures the model while it learns
+
+    objective = task.objective(config, data)
+    validate = task.validation(config, data, world)
+    if not validate and training.recorded.early_stopping:
+        raise InputError(
+            "training.records.early_stopping needs a validation set: set data.validation_fraction=0.1"
+        )
+
+    with ExitStack() as stack:
+        deterministic = training.computed.deterministic
+        stack.enter_context(numerics(place.device, training.precision, deterministic=deterministic))
+        if world.first:
+            stack.enter_context(run.locked())
+
+        # ---- Optimizer and average, at the newest checkpoint; its weights may be in shards (FSDP)
+
+        compiled = place.compiles(training, total, fixed_shapes=material.fixed_shapes)
+        learner = run.learner(model, place, averaging=material.averaging, compiled=compiled)
+        before = learner.seconds
+        finish = 0.0
+        if plan.clock:  # what the command has done until now, such as trials, is a part of its time
+            learner.elapsed = max(learner.elapsed, learner.seconds) + plan.clock.seconds
+            answering = plan.compared.seconds_to_answer if plan.compared else 0.0
+            finish = seconds_after(config, data, plan.clock, answering=answering)
+        stack.enter_context(
+            naming_the_lost(world, lambda: f"training stopped at step {learner.step}; {run.states.advice()}")
+        )
+        stack.callback(bad.write, run.path)
+        if training.computed.checkpointing:
+            stack.enter_context(activation_checkpointing(model))
+
+        # ---- Loss: several processes average its gradient, by DDP where each has all weights
+
+        loss = LossOf(learner.model, objective)
+        joined = data_parallel(loss, learner.shards, training, world, compiled=compiled)
+
+        # ---- Loop
+
+        recorders = run.callbacks(learner.step, events=resumable) if world.first else []
+        trainer = Trainer(
+            learner,
+            material.loader,
+            joined,
+            training,
+            seed=config.seed,
+            world=world,
+            checkpointer=run.states if resumable else None,
+            callbacks=[*recorders, *callbacks],
+            validate=validate,
+            validate_every=config.epochs_between_validations,
+            bad=bad,
+            name=task.info.training,
+            finish=finish,
+            threads=threads_for(
+                place.device,
+                say,
+                world=world,
+                fixed=bool(deterministic or training.computed.compile),
+            ),
+        )
+        stopped: Interrupted | NotFinite | None = None
+        try:
+            trainer.fit()
+        except (Interrupted, NotFinite) as error:
+            stopped = error
+        seconds = learner.seconds
+        waiting = trainer.waited / (seconds - before) if seconds > before else 0.0
+
+        # ---- The model that is kept, and saving it
+
+        if stopped is None:
+            use_best_validation(run, trainer, say)
+            result = finished(learner.result).cpu()
+        else:
+            # The mean of the last checkpoints would be of those that are still to come: the newest weights.
+            newest = learner.full_model(learner.model) if material.averaging else learner.result
+            result = finished(newest).cpu()
+        interrupted = isinstance(stopped, Interrupted)
+        # The run counts as stopped until the model is saved, and stays so where resuming continues it.
+        if world.first:
+            run.note_stop(learner.step if interrupted else trainer.total, trainer.total)
+            task.save(run, result, material)
+            if not interrupted:
+                run.note_stop(None, trainer.total)
+        if isinstance(stopped, NotFinite):
+            raise NotFinite(f"{stopped}; they are in {run.path / 'model'}") from None
+        if stopped is not None:
+            raise stopped
+        return Trained(run, data, material, result, seconds, waiting, plan.compared)
+
+
+def use_best_validation(
+    run: RunDirectory[CommandConfig], trainer: Trainer, say: Callable[[str], object]
+) -> None:
+    """Put a learner back to its best validation, where the run asks for early stopping."""
+    learner, training = trainer.learner, trainer.config
+    if learner.is_out_of_patience(training):
+        say(
+            said(
+                "early stopping: ended at step {step} of {total}, since {worse} validations in a row were no "
+                "better than the one at step {best}; to continue, "
+                "raise training.records.early_stopping.patience in config.toml",
+                step=learner.step,
+                total=trainer.total,
+                worse=learner.worse,
+                best=learner.best_step,
+            )
+        )
+    if training.recorded.early_stopping and learner.best_step not in (None, learner.step):
+        run.states.restore_best(learner, trainer.world)
+        say(said("the model is from the best validation, at step {step}", step=learner.step))
+
+
+def untrained(plan: AnyPlan, place: Place) -> Trained[Any, Any]:
+    """Return a training of no steps, of whose candidates another one answers: no network is built."""
+    read = plan.config.data.read.model_copy(update={"in_memory": False})  # as nothing is read from it
+    data = plan.config.data.model_copy(update={"read": read})
+    material = plan.task.prepare(plan.config.model_copy(update={"data": data}), plan.data, place)
+    if place.world.first:
+        plan.made.note_stop(None, 0)
+    return Trained(plan.made, plan.data, material, nn.Module(), 0.0, 0.0, plan.compared)
+
+
+# Seconds of a processor: a report, an image that is evaluated, and one that a baseline is fitted on.
+REPORT, READ, DESCRIBED = 8.0, 0.03, 0.005
+
+
+def seconds_after(config: CommandConfig, data: Any, clock: Clock, *, answering: float = 0.0) -> float:
+    """Return about how many seconds follow a training: the network answers the validation set, by which what
+    answers is chosen; that answers the test set; and the report is written.
+
+    Args:
+        clock: says how much longer than its processor time something takes now.
+        answering: seconds that what may answer beside the network takes for an image, measured here.
+    """
+    parts = (getattr(data, name, None) for name in ("test", "validation"))
+    held_out = [len(part) for part in parts if part is not None]
+    learned = min(len(data.train), MOST_FITTED) if config.of_images else 0
+    work = REPORT + READ * sum(held_out) + DESCRIBED * learned
+    return clock.slowness * work + answering * next(iter(held_out), 0)
+
+
+def finish(
+    trained: Trained[Any, Any],
+    plan: AnyPlan,
+    place: Place = ON_CPU,
+    *,
+    progress: ProgressCallback | None = None,
+    say: Callable[[str], None],
+    **options: Any,
+) -> RunResult | None:
+    """Keep the best of what was compared, evaluate it, write the report and the model card. Return what the
+    training gave, in the first of the processes, which all call it together.
+
+    Args:
+        progress: called after each batch of the evaluation with the examples done and all of them.
+        say: takes sentences about what is kept.
+        options: of the evaluation, such as `batch_size`.
+
+    Raises:
+        InputError: a file cannot be written, or too many examples cannot be read.
+    """
+    task, run, data, config = plan.task, plan.made, plan.data, plan.config
+    device, world = place.device, place.world
+
+    # ---- What is kept of it, and its evaluation, in all processes
+
+    workers = config.loading_workers
+    options |= {"device": device, "batch_size": config.evaluation_batch_size, "workers": workers}
+    options |= {"world": world, "progress": progress}
+    trained, sentences = task.finalize(trained, **options)  # in fp32, as `vitreous calibrate`
+    if plan.compared:
+        trained, chosen = plan.compared.choose(trained, **options)
+        sentences = [*sentences, *chosen]
+    answerer = task.answerer_of(trained.model, trained.material.files)
+    held_out, examples = get_held_out(task, data)
+    evaluation = None
+    if held_out:
+        precision = "fp32"
+        if world.first:  # as `vitreous evaluate` chooses it: the same numbers of the same images
+            images = examples if isinstance(examples, ImageDataset) else None
+            folder = run.path / "model"
+            precision = automatic_precision(
+                answerer, images, "auto", device, folder=folder, workers=workers, say=say
+            )
+        with computing(world.broadcast(precision), device):
+            evaluation = task.evaluate(answerer, examples, **options)
+
+    # ---- Findings, report and card, by the first process
+
+    if not world.first:
+        return None
+    for sentence in sentences:
+        say(sentence)
+    bad = BadFiles()
+    bad.merge(trained.material.bad)
+    if evaluation:
+        bad.reasons.update(evaluation.failed)
+        bad.damaged.update(evaluation.damaged)
+    bad.write(run.path / "bad_files.txt")
+    extra = task.extra_fields(trained)
+    findings = with_others(
+        list(plan.findings or ()), course_of(run, data, evaluation, extra.get("baselines", ()))
+    )
+    write_findings(run.path / FINDINGS, findings)
+    result = RunResult(
+        task=task.name,
+        run=run,
+        answerer=answerer,
+        evaluation=evaluation,
+        held_out=held_out,
+        seconds=trained.seconds,
+        waiting=trained.waiting,
+        train_count=trained.material.examples,
+        parameters=sum(each.numel() for each in module_of(answerer).parameters()),
+        bad=dict(bad),
+        extra=extra,
+        findings=tuple(findings),
+        said_before=tuple(plan.findings or ()),
+    )
+    result = replace(result, report=task.report(trained, result))
+    write_run_card(task.info.card, result)
+    return result
+
+
+def write_run_card(card: Card, result: RunResult) -> None:
+    """Write what the model is, how good it is, how it was made and how to use it."""
+    run, config = result.run, result.run.config
+    known = {**result.to_json(), **dict(config)}
+    known["classes"] = ", ".join(f"`{name}`" for name in known.get("classes", ())[:MOST_CLASSES])
+    path = quote(str(run.path))
+    init, recipe = known.get("init"), known.get("recipe") or "of its own"
+    model: Any = getattr(result.answerer, "model", result.answerer)
+    facts = {
+        **metric_rows(result.evaluation),
+        "Data": f"`{config.source}`, {result.train_count} examples to train on",
+        **{name: text.format(**known).replace("|", " ") for name, text in card.facts.items()},
+        "Initialized from": f"`{init}`" if init else "random weights",
+        **origin_facts(getattr(model, "origin", None)),
+        "Parameters": f"{result.parameters:,}",
+        "Training": f"{result.seconds:.0f} s, seed {config.seed}, recipe {recipe}",
+    }
+    text = TEMPLATE.read_text(encoding="utf-8").format(
+        name=run.path.name,
+        about=card.about.format(**known),
+        version=__version__,
+        rows="\n".join(f"| {name} | {value} |" for name, value in facts.items()),
+        use=card.use.replace("RUN", path),
+        evaluate=f"\nvitreous evaluate {path}" if result.evaluation else "",
+        path=run.path,
+        python=card.python,
+        command=config.command,
+        limits=card.limits.format(**known),
+    )
+    write_text(run.path / "README.md", text)
+
+
+def metric_rows(evaluation: Evaluation | None) -> dict[str, str]:
+    """Return a row for each metric; the first says on how many examples."""
+    if not evaluation:
+        return {"Accuracy": "not measured: the data have no held-out part"}
+    rows, count = {}, f" on {evaluation.count} held-out {evaluation.of}"
+    for metric in evaluation.metrics.values():
+        text = metric.text()
+        if metric.interval:
+            low, high = (metric.text(each) for each in metric.interval)
+            text += f" (95% interval {low} to {high})"
+        rows[metric.label[0].upper() + metric.label[1:]] = text + count
+        count = ""
+    return rows
+
+
+def report_known_findings(task: AnyTask, data: Any, tell: Callable[[str], None]) -> list[Finding]:
+    """Return what is known of data before a training begins on them; it is said first."""
+    found = known_findings(data, labels=task.info.targets != "unlabeled")
+    for sentence in data_notes(found):
+        tell(sentence)
+    return found

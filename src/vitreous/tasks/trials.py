@@ -47,13 +47,18 @@ from vitreous.tasks.candidates import (
     network_outputs,
     problem_of,
 )
-from vitreous.tasks.finish import report_known_findings
-from vitreous.tasks.fit import fit, seconds_after
 from vitreous.tasks.kept_trials import KeptTrials, keep_trials, kept_trials
 from vitreous.tasks.recipe_choice import SMALL, SMALL_ENCODER, encoder_weight_count
-from vitreous.tasks.result import write_candidates
-from vitreous.tasks.task import AnyPlan, AnyTask, Plan, Trained, Tree
-from vitreous.tasks.training_run import open_run, plan_of_run, recorded_parts, with_run
+from vitreous.tasks.task import AnyPlan, AnyTask, Plan, Trained, Tree, write_candidates
+from vitreous.tasks.training_run import (
+    fit,
+    open_run,
+    plan_of_run,
+    recorded_parts,
+    report_known_findings,
+    seconds_after,
+    with_run,
+)
 from vitreous.training.clock import Clock
 from vitreous.training.config import RunConfig, length_of, within
 from vitreous.training.initial_model import described_checkpoint

@@ -24,8 +24,7 @@ from vitreous.addons.segmentation.model import Segmenter
 from vitreous.addons.segmentation.task import SegmentationConfig, segmentation
 from vitreous.errors import InputError
 from vitreous.tasks import task_named
-from vitreous.tasks.fit import fit
-from vitreous.tasks.training_run import plan_of_run, resume_run
+from vitreous.tasks.training_run import fit, plan_of_run, resume_run
 from vitreous.training.callbacks import Callback
 from vitreous.training.config import TrainingConfig
 from vitreous.training.initial_model import starting_model
@@ -165,7 +164,7 @@ def test_a_killed_run_goes_on(folder, tmp_path):
     code = f"""
 import torch
 from pathlib import Path
-from vitreous.tasks.fit import fit
+from vitreous.tasks.training_run import fit
 from vitreous.tasks.training_run import plan_of_run, resume_run
 torch.set_num_threads(1)
 started = resume_run(Path({str(tmp_path / "run")!r}))

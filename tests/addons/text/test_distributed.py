@@ -16,9 +16,8 @@ import vitreous as vt
 from forked import run_group
 from vitreous.addons.text.task import RECIPES, TranslationConfig
 from vitreous.addons.text.text_pairs import Parallel, number_pairs, open_parallel
-from vitreous.tasks.fit import fit
 from vitreous.tasks.recipe_choice import packaged_config
-from vitreous.tasks.training_run import open_run, plan_of_run
+from vitreous.tasks.training_run import fit, open_run, plan_of_run
 from vitreous.training.callbacks import read_metrics
 from vitreous.training.run import RunDirectory
 from vitreous.training.settings import configure
@@ -34,7 +33,7 @@ from test_distributed import data_of
 from vitreous.training.callbacks import Callback
 from vitreous.training.machine import Place
 from vitreous.training.distributed import process_group
-from vitreous.tasks.fit import fit
+from vitreous.tasks.training_run import fit
 from vitreous.tasks.training_run import open_run, plan_of_run
 from vitreous.training.trainer import Interrupted
 

@@ -24,9 +24,8 @@ from vitreous.addons.text.tokenizer import PAD, Tokenizer, tokenizer_from_json
 from vitreous.addons.text.transformer import Captioner
 from vitreous.checkpoints.native import save_native
 from vitreous.tasks import task_named
-from vitreous.tasks.fit import fit
 from vitreous.tasks.recipe_choice import packaged_config
-from vitreous.tasks.training_run import open_run, plan_of_run, with_run
+from vitreous.tasks.training_run import fit, open_run, plan_of_run, with_run
 from vitreous.training.config import TrainingConfig
 from vitreous.training.learner import Average, Learner, learning_rate
 from vitreous.training.machine import ON_CPU

@@ -44,8 +44,7 @@ from vitreous.models.stored import BadImage, upright
 from vitreous.results import percent
 from vitreous.tasks.images import OPENING, READING, TRAINING, ImageTask, measured_preprocessing
 from vitreous.tasks.recipe_choice import Reason, RecipeChoice, packaged_config
-from vitreous.tasks.result import RunResult
-from vitreous.tasks.task import IMAGES, Card, TaskInfo, Trained, Tree, get_held_out, module_of
+from vitreous.tasks.task import IMAGES, Card, RunResult, TaskInfo, Trained, Tree, get_held_out, module_of
 from vitreous.training.config import RunConfig, TrainingConfig, length_of
 from vitreous.training.initial_model import described_checkpoint
 from vitreous.training.objectives import Measured, Objective

@@ -17,7 +17,7 @@ from vitreous.cli.training import RESUMED, MovedData, Resume, train_or_resume
 from vitreous.languages.terminal import CallError, said
 
 if TYPE_CHECKING:
-    from vitreous.tasks.result import RunResult
+    from vitreous.tasks.task import RunResult
 
 
 @with_parsed_options()

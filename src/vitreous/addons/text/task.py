@@ -24,8 +24,18 @@ from vitreous.languages.terminal import said
 from vitreous.models.config_parts import Config, Positive, Probability, setting
 from vitreous.models.settings import merged
 from vitreous.tasks.recipe_choice import packaged_config
-from vitreous.tasks.result import RunResult
-from vitreous.tasks.task import Card, HeldOut, Material, Plan, Task, TaskInfo, Trained, Tree, config_of_run
+from vitreous.tasks.task import (
+    Card,
+    HeldOut,
+    Material,
+    Plan,
+    RunResult,
+    Task,
+    TaskInfo,
+    Trained,
+    Tree,
+    config_of_run,
+)
 from vitreous.training.config import CommandConfig, MachineConfig, length_of
 from vitreous.training.initial_model import absolute_source
 from vitreous.training.learner import AverageWeight, exponential

@@ -60,8 +60,7 @@ from vitreous.tasks.recipe_choice import (
     packaged_config,
     rate_factor,
 )
-from vitreous.tasks.result import RunResult
-from vitreous.tasks.task import IMAGES, Card, Material, Plan, TaskInfo, Trained, Tree, get_held_out
+from vitreous.tasks.task import IMAGES, Card, Material, Plan, RunResult, TaskInfo, Trained, Tree, get_held_out
 from vitreous.training.config import RunConfig, length_of
 from vitreous.training.initial_model import described_checkpoint, starting_model
 from vitreous.training.learner import scaled_lr
