@@ -2,9 +2,11 @@
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from collections import defaultdict
+from contextlib import suppress
 from functools import cache
 from graphlib import TopologicalSorter
 from importlib import import_module
@@ -49,16 +51,43 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     assert len(list(TopologicalSorter(imported).static_order())) > 200
 
 
-@pytest.mark.parametrize("folder", ["benchmarks", "docs", "examples", "tests"])
+@pytest.mark.parametrize(
+    "folder", ["benchmarks", "docs", "examples", "tests", "README*.md", "CONTRIBUTING.md"]
+)
 def test_programs_import_names_that_exist(folder: str) -> None:
-    """Those inside functions, too; nothing of the programs runs."""
+    """Those inside functions, too, and those of lessons and pages; nothing of the programs runs."""
     missing = set()
-    for path in sorted((ROOT / folder).rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "vitreous":
-                names = {f"{node.module}:{each.name}" for each in node.names}
+    roots = list(ROOT.glob(folder))
+    files = [file for root in roots for file in ([root] if root.is_file() else root.rglob("*"))]
+    for path in sorted(file for file in files if file.suffix in PROGRAMS):
+        for program in PROGRAMS[path.suffix](path.read_text(encoding="utf-8")):
+            for node in ast.walk(ast.parse(program)):
+                if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "vitreous":
+                    names = {f"{node.module}:{each.name}" for each in node.names}
+                elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "vt":
+                    names = {f"vitreous:{node.attr}"}
+                else:
+                    continue
                 missing |= {f"{path.relative_to(ROOT)}: {name}" for name in names if not exists(name)}
     assert missing == set()
+
+
+def programs_in_notebook(text: str) -> list[str]:
+    cells = ["".join(each["source"]) for each in json.loads(text)["cells"] if each["cell_type"] == "code"]
+    return [re.sub(r"(?m)^([ \t]*)[%!].*", r"\1pass", cell) for cell in cells]
+
+
+def programs_in_page(text: str) -> list[str]:
+    """Blocks of Python that are whole: some pages show signatures alone."""
+    whole = []
+    for block in re.findall(r"(?ms)^```python\n(.*?)^```", text):
+        with suppress(SyntaxError):
+            ast.parse(block)
+            whole.append(block)
+    return whole
+
+
+PROGRAMS = {".py": lambda text: [text], ".ipynb": programs_in_notebook, ".md": programs_in_page}
 
 
 @cache
