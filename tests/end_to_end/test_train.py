@@ -76,9 +76,11 @@ def test_digits_in_a_run_directory(tmp_path: Path, capsys: pytest.CaptureFixture
     assert {each["name"] for each in result["baselines"]} == {
         "SVM on pixels",
         "k nearest neighbors",
+        "ridge on pixels",
         "majority class",
     }
-    assert all(each["accuracy"] > 0.97 for each in result["baselines"] if each["name"] != "majority class")
+    least = {"majority class": 0.0, "ridge on pixels": 0.9}
+    assert all(each["accuracy"] > least.get(each["name"], 0.97) for each in result["baselines"])
     assert {path.name for path in out.iterdir() if not path.name.startswith("events.out.tfevents")} == {
         *("config.toml", "split.csv", "model", "checkpoints", "metrics.jsonl"),
         *("report.html", "learn.html", "README.md", "findings.json"),

@@ -202,6 +202,32 @@ def test_ridge_finds_what_is_linear_and_neighbors_what_is_near() -> None:
     assert problem.measures.of(near.ask(values), truth) > problem.measures.of(near.answers, truth)
 
 
+@pytest.mark.parametrize(("side", "channels"), [(28, 1), (32, 3), (33, 1)])
+def test_classes_of_small_images_are_told_by_ridge_regression_too(side: int, channels: int) -> None:
+    """By a sum of the pixels of which no single one tells much; what it answers are logits, of which a mean
+    with those of other methods makes sense."""
+    rng = np.random.default_rng(0)
+    pattern = rng.normal(size=(4, 4)).repeat(-(-side // 4), 0).repeat(-(-side // 4), 1)[:side, :side]
+    labels = np.arange(200) % 2
+    pixels = 128 + 30 * rng.normal(size=(200, side, side)) + 2 * pattern * (2 * labels - 1)[:, None, None]
+    pixels = pixels.clip(0, 255).astype(np.uint8)
+    if channels == 3:
+        pixels = np.repeat(pixels[..., None], 3, axis=-1)
+    data = splits(ArrayImages(pixels, labels, ("a", "b"), name="made"), test=50)
+    fitted = fit_classical(data)
+    found = {each.method.name: each for each in fitted.methods}
+    assert ("ridge on pixels" in found) == (side <= 32)
+    if side > 32:
+        return
+    tested = {each.name: each for each in fitted.baselines(data.test)}["ridge on pixels"]
+    assert tested.accuracy > 0.75
+    assert tested.settings.startswith("penalty ")
+    answers, truth, measures = found["ridge on pixels"].answers, fitted.learned.truth, fitted.problem.measures
+    assert measures.of(answers, truth) > 0.75
+    losses = [measures.loss(factor * answers, truth) for factor in (0.5, 1.0, 2.0)]
+    assert losses[1] == min(losses) < 0.5, "they are logits"
+
+
 def test_a_number_that_hardly_varies_is_not_enlarged() -> None:
     """Where an image has many numbers; of other images such a one may be any."""
     rng = torch.Generator().manual_seed(0)
