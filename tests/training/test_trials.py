@@ -23,6 +23,7 @@ from vitreous.cli.training import print_result
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.sources import open_data
+from vitreous.evaluation import classical
 from vitreous.evaluation.classical import (
     ConstantSetting,
     ImageFeatures,
@@ -245,6 +246,24 @@ def test_the_mean_of_two_is_chosen_where_it_is_better() -> None:
     assert [each.score for each in table.rows()] == sorted(
         (each.score for each in table.rows()), reverse=True
     )
+
+
+def test_a_mean_of_gradients_and_pixels_is_compared_and_no_other_of_two_descriptors() -> None:
+    """Of many means on the same images, one would be ahead by chance."""
+    table = table_of(
+        pixels=[3, 3, 3, 3, -1, -3, -3, -3, 1, 1.0], thumbnail=[3, -1, -1, -1, -1, -3, -3, -3, -3, -3]
+    )
+    assert add_means(table) == [], "both see pixels"
+    setting = NeighborsSetting(neighbors=1, task="classification", outputs=2)
+    for name, logits in (("HOG", [3, -1, -1, 3, 3, -3, -3, -3, -3, -3.0]), ("worse", [-1.0] * 10)):
+        part = Part(name=name, words="", method=Method(name=name, sees="gradients", setting=setting))
+        second = torch.tensor(logits)
+        table.add([part], torch.stack([-second, second], dim=1))
+    added = add_means(table)
+    assert [(each.name, each.score) for each in added] == [("mean of HOG and pixels", 1.0)]
+    assert table.best is not None
+    assert table.best.trial is added[0]
+    assert add_means(table) == [], "it is there"
 
 
 def test_a_lucky_validation_part_does_not_decide() -> None:
@@ -747,8 +766,8 @@ def test_a_run_of_an_earlier_version_goes_on_without_its_candidates_and_says_so(
 
 
 def test_the_first_of_the_table_is_what_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Here an SVM on edges, which nothing that is trained for two steps can beat: predict, evaluate, embed,
-    load and export answer with it, and the report speaks of it."""
+    """Here a linear map of stripes that do not move, which nothing that is trained for two steps can beat:
+    predict, evaluate, embed, load and export answer with it, and the report speaks of it."""
     data, out = draw(tmp_path / "photos", 12, gray=True), tmp_path / "run"
     for path in data.rglob("*.png"):
         Image.open(path).resize((28, 28)).save(path)
@@ -760,8 +779,8 @@ def test_the_first_of_the_table_is_what_answers(tmp_path: Path, capsys: pytest.C
     assert "Training accuracy (augmented" not in report, "that of a network which does not answer"
     assert f"The model is the best of {len(rows)} candidates: {run.result.title}." in report
     described = vt.describe(out)
-    assert str(described).startswith("The model is a support vector machine on pixels.\n")
-    assert "SVM" in (korean := str(vt.describe(out, language="ko")).splitlines()[0])
+    assert str(described).startswith("The model is a linear map on pixels.\n")
+    assert "픽셀" in (korean := str(vt.describe(out, language="ko")).splitlines()[0])
     assert "answers" not in korean
     print_result(run.result)
     assert f"the model is the best of {len(rows)} candidates: {run.result.title}" in capsys.readouterr().out
@@ -832,10 +851,13 @@ def test_a_number_that_is_linear_in_the_pixels_is_found(tmp_path: Path) -> None:
 def test_where_nothing_can_be_learned_the_answer_that_knows_no_image_is_the_model(
     task: str, seed: int, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of labels at random; it is a model as every other, and a sentence says what it is."""
+    """Of labels at random; it is a model as every other, and a sentence says what it is. Of the classes of
+    small images, more methods are compared, of which one is ahead by chance."""
     rng, rows = np.random.default_rng(seed), ["path,label"]
+    side = 40 if task == "classification" else 28
     for number in range(60):
-        Image.fromarray(rng.integers(0, 255, (28, 28, 3), dtype=np.uint8)).save(tmp_path / f"{number}.png")
+        pixels = rng.integers(0, 255, (side, side, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / f"{number}.png")
         value = rng.normal()
         label = {"classification": "ab"[int(value > 0)], "regression": str(value)}
         labels = "|".join(each for each in "abc" if rng.random() < 0.5) or "d"
@@ -893,7 +915,7 @@ def several(rng: np.random.Generator, truth: int) -> np.ndarray:
 
 RUNGS = [
     ("classification", stripes, "SVM on HOG and color"),
-    ("classification", sides, "SVM on pixels"),
+    ("classification", sides, "ridge on pixels"),
     ("regression", stripes, "ridge on HOG and color"),
     ("regression", several, "k nearest neighbors"),
     ("multilabel", stripes, "linear on HOG and color"),
@@ -929,6 +951,46 @@ def test_no_run_ends_below_one_of_its_own_rungs(task: str, drawn: Any, best: str
         for found in (run.evaluation, vt.evaluate(run, progress=False))
     )
     assert now == pytest.approx(before, rel=1e-5)  # other batches, which round in another order
+
+
+def test_the_mean_of_gradients_and_pixels_is_a_model_as_every_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of four classes the direction of edges tells one half, and the side that is brighter the other. Their
+    mean has its row with an interval in the report and the JSON; it answers, is loaded and exported."""
+    every, linear_in_pixels = classical.methods_for, {"SVM on HOG and color", "ridge on pixels"}
+    monkeypatch.setattr(
+        classical, "methods_for", lambda *given: [row for row in every(*given) if row[0] in linear_in_pixels]
+    )
+    rng = np.random.default_rng(0)
+    rows, columns = np.mgrid[:28, :28]
+    for number in range(160):
+        direction, side = int(rng.integers(2)), int(rng.integers(2))
+        phase = rng.integers(0, 4, (7, 7)).repeat(4, axis=0).repeat(4, axis=1)
+        edges = ((rows if direction else columns) + phase) // 2 % 2 * 80
+        brighter = 20 * (1 + (columns - 14) / 14 * (2 * side - 1))
+        pixels = edges + brighter + rng.integers(0, 80, (28, 28))
+        folder = tmp_path / "data" / f"{direction}{side}"
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels.astype(np.uint8)).save(folder / f"{number}.png")
+    out, options = tmp_path / "run", {"minutes": 0.02, "offline": True, "progress": False}
+    run = vt.train(tmp_path / "data", out=out, **options)
+    candidates = run.result.to_json()["candidates"]
+    scores = {each["name"]: each["score"] for each in candidates}
+    both = "mean of SVM on HOG and color and ridge on pixels"
+    assert candidates[0]["name"] in (both, "mean of ridge on pixels and SVM on HOG and color"), scores
+    assert scores.keys() == {candidates[0]["name"], *linear_in_pixels}
+    low, high = candidates[0]["interval"]
+    assert low < candidates[0]["score"] < high
+    assert candidates[0]["score"] > candidates[1]["score"] + 0.1
+    assert run.result.title in run.report.read_text(encoding="utf-8")
+    assert len(vt.load(out).config.members) == 2
+    assert vt.evaluate(out, progress=False).accuracy == run.evaluation.accuracy
+    exported = vt.export(out, out=tmp_path / "model.onnx", progress=False)
+    assert exported.max_abs_difference < 1e-4
+    images = [next((tmp_path / "data" / name).iterdir()) for name in ("00", "01", "10", "11")]
+    of_run, of_file = (vt.predict(model, images, progress=False) for model in (out, tmp_path / "model.onnx"))
+    assert [each.label for each in of_run] == [each.label for each in of_file]
 
 
 @pytest.mark.slow

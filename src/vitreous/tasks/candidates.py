@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -172,6 +173,14 @@ class Part(Config):
         if self.method.is_constant:
             return "constant"
         return "descriptor" if self.begun is None else "frozen"
+
+    @property
+    def descriptor(self) -> str | None:
+        """Return "gradients" or "pixels" (thumbnails of them among these); None where it sees no
+        descriptor."""
+        if self.method is None or self.family != "descriptor":
+            return None
+        return "gradients" if self.method.sees == "gradients" else "pixels"
 
 
 @dataclass(frozen=True)
@@ -538,17 +547,23 @@ def candidate_features(
 
 
 def add_means(table: CandidateTable) -> list[Trial]:
-    """Add the mean of the best of each two families: methods that see a descriptor, heads on frozen features,
-    networks. Return their rows."""
+    """Add the mean of the best of each two families (methods that see a descriptor, heads on frozen features,
+    networks), and that of the best on gradients and the best on pixels. Return their rows.
+
+    No other pairs: of many means on the same images, one would be ahead by chance.
+    """
     families: dict[str, Candidate] = {}
+    descriptors: dict[str, Candidate] = {}
     for each in table.ranked():
-        if len(each.parts) == 1 and not each.is_constant:
-            families.setdefault(each.parts[0].family, each)
+        [part, *others] = each.parts
+        if not others and not each.is_constant:
+            families.setdefault(part.family, each)
+            if part.descriptor is not None:
+                descriptors.setdefault(part.descriptor, each)
     known = {frozenset((part.name, part.short) for part in each.parts) for each in table.candidates}
     added: list[Trial] = []
-    best = list(families.values())
-    for place, first in enumerate(best):
-        for second in best[place + 1 :]:
+    for best in (families, descriptors):
+        for first, second in combinations(best.values(), 2):
             parts = first.parts + second.parts
             if frozenset((part.name, part.short) for part in parts) in known:
                 continue

@@ -243,6 +243,7 @@ def compare_candidates(trials: Trials) -> tuple[TrainingMethod, tuple[str, ...]]
 
     if not table.candidates:
         add_classical(table, flip=trials.plan.config.augmentation.flip, tell=tell)
+        trials.add_means()
     trials.keep_best()
 
     # ---- Heads on the features of an encoder
@@ -295,8 +296,7 @@ def compare_candidates(trials: Trials) -> tuple[TrainingMethod, tuple[str, ...]]
             except KeyboardInterrupt as stopped:
                 trials.note_interrupt(stopped)
                 raise
-        for row in add_means(table):
-            tell(row.sentence())
+        trials.add_means()
     return trials.decide(trainings)
 
 
@@ -376,9 +376,13 @@ class Trials:
         if f"linear on {name}" in self.table.names:  # before it was interrupted
             return
         add_frozen(self.table, name, config, tell=self.tell, columns=columns)
+        self.add_means()
+        self.keep_best()
+
+    def add_means(self) -> None:
+        """Add the means of two candidates that were not there before."""
         for row in add_means(self.table):
             self.tell(row.sentence())
-        self.keep_best()
 
     @property
     def first_head(self) -> Tree:
