@@ -1,4 +1,4 @@
-"""Folders of predictions: a Parquet file for each chunk of DATA, written by any number of processes;
+"""Folders of predictions: a Parquet file for each part of DATA, written by any number of processes;
 resumable."""
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ def answer_parts(
     *,
     progress: bool = True,
 ) -> Answered:
-    """Write predictions for DATA to a folder, a file for each chunk; chunks that already have a file are
+    """Write predictions for DATA to a folder, a file for each part; parts that already have a file are
     skipped.
 
-    A file gets its final name when it is complete: a process that is killed loses only the chunk that it was
+    A file gets its final name when it is complete: a process that is killed loses only the part that it was
     working on, and the same command resumes there. Under torchrun, each process works on its share.
 
     Raises:
@@ -81,7 +81,7 @@ def answer_parts(
 
 
 class PartWriter:
-    """Writes the predictions for chunks in one process, each to a separate file."""
+    """Writes the predictions for parts in one process, each to a separate file."""
 
     def __init__(self, predictor: Predictor, folder: Path) -> None:
         self.predictor, self.folder = predictor, folder
@@ -90,7 +90,7 @@ class PartWriter:
         self.key = hashlib.blake2b(repr(about).encode(), digest_size=16).hexdigest()
 
     def write(self, number: int, part: ImagePart) -> Answered:
-        """Write the predictions for a chunk, unless its file exists. Raises InputError: the file has
+        """Write the predictions for a part, unless its file exists. Raises InputError: the file has
         others."""
         path = self.folder / f"part-{number:05d}.parquet"
         if path.is_file():
@@ -126,7 +126,7 @@ class PartWriter:
         return Answered(len(images), wrong["error"], wrong["damaged"])
 
     def found(self, part: ImagePart, path: Path) -> Answered:
-        """Return what an existing file contains. Raises InputError: it belongs to another chunk or model."""
+        """Return what an existing file contains. Raises InputError: it belongs to another part or model."""
         try:
             stored = parquet.read_metadata(path)
             about = json.loads(stored.metadata[ABOUT])

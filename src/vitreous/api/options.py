@@ -96,8 +96,8 @@ class PredictOptions(TypedDict, total=False):
         str | Path | None,
         Option(
             "where to write the predictions: a new .csv, .jsonl or .parquet file, to which each row is "
-            "written as soon as it is computed; or a folder, which gets a Parquet file for each chunk of "
-            "images, so that an interrupted job can be resumed. For a task that writes images: their "
+            "written as soon as it is computed; or a folder, which gets a Parquet file for each part of "
+            "the images, so that an interrupted job can be resumed. For a task that writes images: their "
             "folder, by default a new one"
         ),
     ]
@@ -117,7 +117,7 @@ class EmbedOptions(TypedDict, total=False):
         str | Path | None,
         Option(
             "the file for the features, .npz or .parquet; or a folder, which gets a Parquet file for each "
-            "chunk of images, so that an interrupted job can be resumed"
+            "part of the images, so that an interrupted job can be resumed"
         ),
     ]
     batch_size: BatchSize
