@@ -41,7 +41,15 @@ from vitreous.languages import speaking
 from vitreous.models.settings import merged
 from vitreous.results import duration
 from vitreous.tasks import doctor, task_named, trials
-from vitreous.tasks.candidates import Candidate, CandidateTable, Part, Trial, add_means
+from vitreous.tasks.candidates import (
+    Candidate,
+    CandidateTable,
+    Part,
+    Trial,
+    add_classical,
+    add_means,
+    has_answer,
+)
 from vitreous.tasks.course import below_baseline
 from vitreous.tasks.kept_trials import kept_trials
 from vitreous.tasks.regression import scores_of
@@ -218,6 +226,21 @@ def test_the_loss_breaks_a_tie() -> None:
     assert row(0.209, 2.4).merit > row(0.209, 2.6).merit
     assert row(0.3, math.inf).merit > row(0.2, 0.1).merit
     assert row(0.2, 0.1).merit > row(math.nan, 0.1).merit
+
+
+@pytest.mark.parametrize("most", [100, 6000])
+def test_methods_may_learn_from_fewer_images_than_there_are(most: int) -> None:
+    """Beside a validation set, too, by which they are compared then; the last of these 100 is beyond it."""
+    data = open_data("digits", DataConfig(validation_fraction=0.1))
+    assert data.validation is not None
+    table = CandidateTable.of(data, Problem("classification", 10), torch.device("cpu"), most=most)
+    add_classical(table, flip=(0.0, 0.0), tell=lambda sentence: None)
+    assert table.learned is not None and len(table.learned.rows) == min(most, len(data.train))
+    [unseeing] = (each.trial for each in table.candidates if each.is_constant)
+    rows = {each.trial.name: each.trial for each in table.candidates}
+    assert rows["SVM on pixels"].score > unseeing.score + 0.4
+    answered = {int(has_answer(each.outputs).sum()) for each in table.candidates}
+    assert answered == {len(data.validation) + (0 if most == 100 else len(data.train))}
 
 
 def table_of(**answers: list[float]) -> CandidateTable:

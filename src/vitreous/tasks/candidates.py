@@ -439,7 +439,7 @@ def add_classical(table: CandidateTable, *, flip: tuple[float, float], tell: Cal
     reading = time.monotonic() - began - sum(each.method.seconds for each in classical.methods)
     for fitted in classical.methods:
         method = fitted.method
-        outputs = scattered(fitted.answers, learned.rows, table.before or len(table.images))
+        outputs = scattered(fitted.answers, learned.rows, table.before or len(table.data.train))
         if others is not None:
             asked = fitted.ask(seen_by_classical(others.pixels, method.sees))
             outputs = table.after(outputs, scattered(asked, others.rows, len(table.images)))
