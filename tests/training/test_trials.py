@@ -235,7 +235,8 @@ def test_methods_may_learn_from_fewer_images_than_there_are(most: int) -> None:
     assert data.validation is not None
     table = CandidateTable.of(data, Problem("classification", 10), torch.device("cpu"), most=most)
     add_classical(table, flip=(0.0, 0.0), tell=lambda sentence: None)
-    assert table.learned is not None and len(table.learned.rows) == min(most, len(data.train))
+    assert table.learned is not None
+    assert len(table.learned.rows) == min(most, len(data.train))
     [unseeing] = (each.trial for each in table.candidates if each.is_constant)
     rows = {each.trial.name: each.trial for each in table.candidates}
     assert rows["SVM on pixels"].score > unseeing.score + 0.4
