@@ -19,7 +19,7 @@ import vitreous as vt
 from vitreous import __version__
 from vitreous.api.arguments import settings_tree
 from vitreous.cli import COMMANDS, app
-from vitreous.cli.help import OTHER_NAMES
+from vitreous.cli.options import OTHER_NAMES
 from vitreous.tasks.pretraining.rules import find_recipe
 from vitreous.training.settings import configure
 

@@ -20,7 +20,7 @@ from typing import Any
 from cyclopts import App, CycloptsError, Group, Parameter
 
 from vitreous import __version__
-from vitreous.cli.help import HelpFormatter, sentence_about, unknown_command
+from vitreous.cli.options import HelpFormatter, sentence_about, unknown_command
 from vitreous.cli.streams import (
     abandon,
     about_defect,
