@@ -34,9 +34,8 @@ from vitreous.evaluation.classical import (
     mirroring_of,
     try_mirroring,
 )
-from vitreous.evaluation.measures import MEASURES, candidate_title, is_network
 from vitreous.evaluation.result import Metric
-from vitreous.evaluation.scores import Interval, is_better
+from vitreous.evaluation.scores import MEASURES, Interval, candidate_title, is_better, is_network
 from vitreous.languages import speaking
 from vitreous.models.settings import merged
 from vitreous.results import duration

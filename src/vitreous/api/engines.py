@@ -19,7 +19,7 @@ from vitreous.deployment.answers import AnswerColumns, columns_of
 from vitreous.deployment.classifier import ClassPredictor
 from vitreous.errors import InputError
 from vitreous.evaluation.features import model_digest
-from vitreous.evaluation.inference_precision import automatic_precision
+from vitreous.evaluation.outputs import automatic_precision
 from vitreous.models.model import Program, check_finite, modes_restored
 from vitreous.results import Answer
 from vitreous.tasks.answerer import open_answerer

@@ -19,7 +19,7 @@ from vitreous.api.model_source import computation, fastest, known_module, progra
 from vitreous.api.options import EvaluateOptions
 from vitreous.data.dataset import ImageDataset
 from vitreous.evaluation.classification import ClassificationEvaluation
-from vitreous.evaluation.inference_precision import automatic_precision
+from vitreous.evaluation.outputs import automatic_precision
 from vitreous.evaluation.real_labels import labels_of_images, read_real_labels
 from vitreous.evaluation.result import Evaluation
 from vitreous.tasks.answerer import open_answerer, task_or_classification

@@ -29,7 +29,7 @@ from vitreous.data.sources import open_data
 from vitreous.deployment.answers import is_folder
 from vitreous.errors import InputError, Param, check_free, is_installed, writing_to
 from vitreous.evaluation import probes
-from vitreous.evaluation.inference_precision import automatic_precision
+from vitreous.evaluation.outputs import automatic_precision
 from vitreous.evaluation.probes import SHOTS, Probe, beside_baselines, check_draws
 from vitreous.models.settings import merged
 from vitreous.results import Result

@@ -33,9 +33,8 @@ from vitreous.data.image_samples import Batch
 from vitreous.data.workers import worker_count
 from vitreous.errors import cache_folder
 from vitreous.evaluation.features import image_bytes
-from vitreous.evaluation.measures import CONSTANT_NAMES, MEASURES, Measures, Outputs, Truth
 from vitreous.evaluation.outputs import compute_outputs
-from vitreous.evaluation.scores import Interval
+from vitreous.evaluation.scores import CONSTANT_NAMES, MEASURES, Interval, Measures, Outputs, Truth
 from vitreous.extensions import OutputKind, outputs_of_task
 from vitreous.models.config_parts import Config, Positive
 from vitreous.models.descriptors import DESCRIPTORS

@@ -1,11 +1,14 @@
-"""A model's output for every image of a dataset, in its order, and which class an output is of."""
+"""A model's output for every image of a dataset, in its order, and which class an output is of; and in which
+precision a model answers: in bf16 where that is faster, and the answers are those in fp32."""
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
@@ -16,18 +19,34 @@ from torch import Tensor, nn
 
 from vitreous.checkpoints.weights import listing
 from vitreous.data.dataset import ImageDataset
+from vitreous.data.image_list import ImageList
 from vitreous.data.image_samples import SampleReader, evaluation_loader
 from vitreous.errors import InputError, utf8_name
 from vitreous.extensions import outputs_of
+from vitreous.languages.terminal import said
+from vitreous.models.bit import BiT
 from vitreous.models.model import Runnable, check_finite, modes_restored
 from vitreous.models.preprocessing import Preprocessing
-from vitreous.outside import same_name
+from vitreous.models.vit import ViT
+from vitreous.outside import read_text, same_name
 from vitreous.training.distributed import ALONE, World
-from vitreous.training.machine import Threads
+from vitreous.training.machine import (
+    WIDE,
+    Precision,
+    Threads,
+    answering_precision,
+    computing,
+    pick_precision,
+    weights_type,
+)
 
 MOST_KEPT = 1000  # classes of which all probabilities are kept: of 21,841, those of 50,000 images are 4 GiB
-
 ProgressCallback = Callable[[int, int], None]
+AGREEMENT = 0.995  # of top-1 answers with those in fp32: less, and a precision is not chosen
+MEASURED = 128  # images
+ANGLE = 2.0  # degrees between the features of an image in two precisions
+WORTH = 512  # images: of fewer, comparing two precisions takes longer than the faster one saves
+AGREED = "precision.json"  # beside the weights
 
 
 class Batching(TypedDict, total=False):
@@ -250,3 +269,89 @@ def tta_views(images: Float[Tensor, "B C H W"], *, mirrored: bool) -> list[Float
     if mirrored:
         found += [view.flip(-1) for view in found]
     return found
+
+
+def automatic_precision(
+    model: Runnable,
+    images: ImageDataset | None,
+    wanted: str,
+    device: torch.device,
+    *,
+    folder: Path | None = None,
+    workers: int = 0,
+    say: Callable[[str], None] = lambda sentence: None,
+) -> Precision:
+    """Return the precision of inference. "auto" is bf16 where the device gains from it, and its top-1 answers
+    agree with those in fp32 for `AGREEMENT` of the images; the features of a model without a head are no
+    answer, and must have the same direction, within `ANGLE`.
+
+    Args:
+        images: to compare on, the first time; None: bf16 only if it was compared before.
+        folder: of the weights, beside which the comparison is stored.
+        say: is called with a sentence about it.
+    """
+    if wanted != "auto" or weights_type(model) != torch.float32:
+        return answering_precision(wanted, device, model)
+    if not isinstance(model, ViT | BiT) or outputs_of(model) == "number":
+        return "fp32"
+    record = None if folder is None else folder / AGREED
+    known: dict[str, Any] = {}
+    if record is not None:
+        with suppress(OSError, ValueError):
+            known = json.loads(read_text(record))
+    few = images is None or len(images) < WORTH
+    # A few images without a comparison need no answer to what is faster, which itself takes a while.
+    unknown = few and not known
+    if unknown or pick_precision("auto", device, getattr(model.config, "width", WIDE)) == "fp32":
+        return "fp32"
+    weights = sum(float(each.detach().double().sum()) for each in model.parameters())  # differ by training
+    here = {"device": str(device), "torch": torch.__version__, "weights": f"{weights:.12g}"}
+    features = model.config.num_classes is None
+    if features:
+        here["compared by"] = "angle"
+    if not here.items() <= known.items():
+        if images is None or few:
+            return "fp32"
+        agreed, count = count_agreeing(model, images, device, workers)
+        known = {**here, "agreed": agreed, "images": count}
+        if record is not None:
+            with suppress(OSError):
+                record.write_text(json.dumps(known, indent=1), encoding="utf-8")
+    chosen: Precision = "bf16" if known["agreed"] >= AGREEMENT * known["images"] else "fp32"
+    seen = {"precision": chosen, "agreed": known["agreed"], "count": known["images"]}
+    if features:
+        say(
+            said(
+                "computing in {precision}: bf16 gives the same features as fp32, within {angle:g} degrees, "
+                "for {agreed} of {count} calibration images",
+                angle=ANGLE,
+                **seen,
+            )
+        )
+    else:
+        say(
+            said(
+                "computing in {precision}: bf16 gives the same answer as fp32 for {agreed} of {count} "
+                "calibration images",
+                **seen,
+            )
+        )
+    return chosen
+
+
+def count_agreeing(
+    model: Runnable, images: ImageDataset, device: torch.device, workers: int
+) -> tuple[int, int]:
+    """Return for how many images, and of how many, the answers in bf16 are those in fp32."""
+    some = ImageList([image for _, image in images.readable(images.sample(MEASURED))])
+    answers = []
+    for precision in ("fp32", "bf16"):
+        with computing(precision, device):
+            found = compute_outputs(model, some, device=device, batch_size=16, workers=workers).values
+        answers.append(found.flatten(1).double())
+    exact, rounded = answers
+    if model.config.num_classes is None:
+        mean = exact.mean(dim=0)  # which all images have in common, and which would hide the angles
+        cosine = nn.functional.cosine_similarity(exact - mean, rounded - mean, dim=1)
+        return int((cosine >= math.cos(math.radians(ANGLE))).sum()), len(some)
+    return int((exact.argmax(dim=1) == rounded.argmax(dim=1)).sum()), len(some)

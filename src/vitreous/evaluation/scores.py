@@ -1,25 +1,31 @@
-"""What a set of classified images amounts to: rates with their uncertainty, a matrix, a calibration."""
+"""What answers amount to: of classified images rates with their uncertainty, a matrix and a calibration; and
+by what the candidates of a task are compared on the same images: a score, its interval and a loss
+(`MEASURES`)."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from vitreous.languages import phrase
 from vitreous.whole_files import whole
 
 Z_95 = 1.959963984540054  # 95% of a normal distribution is within this many standard deviations
 TOP_CONFUSIONS = 50  # pairs of classes
-RESAMPLES = 200  # of the bootstrap over classes
+OVER_CLASSES, OVER_IMAGES = 200, 1000  # resamples of a bootstrap
 LEVELS, PER_LOGIT = 512, 16  # of logits, where there are very many classes
 CALIBRATION_BINS = 15  # Guo et al., arXiv 1706.04599
+Outputs = Float[Tensor, "N outputs"]  # logits, or numbers
+Truth = Tensor  # class numbers (N,), shares of labels (N, classes), or numbers (N,)
 
 
 class ExampleScores(NamedTuple):
@@ -249,7 +255,7 @@ def average_precision(relevant: np.ndarray, scores: Float[np.ndarray, " N"]) -> 
 def precision_interval(relevant: np.ndarray, scores: Float[np.ndarray, "N classes"]) -> Interval:
     """Return the 95% interval of the mean average precision of the classes by a bootstrap of the images."""
     found = []
-    sampled = resamples(len(scores), RESAMPLES)
+    sampled = resamples(len(scores), OVER_CLASSES)
     sampled = np.ascontiguousarray(sampled.T, dtype=np.int32)  # (N, resamples): rows are read in any order
     for known, column in zip(relevant.T > 0, scores.T, strict=True):
         order = np.argsort(-column, kind="stable")
@@ -275,3 +281,102 @@ def best_threshold(relevant: np.ndarray, scores: Float[np.ndarray, " N"]) -> flo
     f1 = 2 * hits / (np.arange(len(hits)) + 1 + hits[-1])
     place = int(np.argmax(np.where(np.append(np.diff(ranked[:-1]), 1), f1, -1.0)))  # the last of equal scores
     return float(ranked[place] + ranked[place + 1]) / 2
+
+
+class Measures(NamedTuple):
+    """How answers are measured.
+
+    Attributes:
+        score: its name, as in the evaluation of the task.
+        rate: whether it is a share, written in percent.
+        of: returns the score; the higher, the better.
+        interval: its 95% interval.
+        loss: the mean loss; of equal scores the lower one is better.
+    """
+
+    score: str
+    rate: bool
+    of: Callable[[Outputs, Truth], float]
+    interval: Callable[[Outputs, Truth], Interval]
+    loss: Callable[[Outputs, Truth], float]
+
+
+def accuracy(outputs: Outputs, truth: Truth) -> float:
+    return float((outputs.argmax(dim=1) == truth).double().mean())
+
+
+def accuracy_interval(outputs: Outputs, truth: Truth) -> Interval:
+    return wilson_interval(int((outputs.argmax(dim=1) == truth).sum()), len(truth))
+
+
+def cross_entropy(outputs: Outputs, truth: Truth) -> float:
+    return float(F.cross_entropy(outputs.double(), truth))
+
+
+def mean_precision(outputs: Outputs, truth: Truth) -> float:
+    """Return the mean average precision of the labels that some image has."""
+    relevant, scores = truth.numpy() > 0.5, outputs.numpy()
+    shown = np.flatnonzero(relevant.any(axis=0))
+    found = [average_precision(relevant[:, column], scores[:, column]) for column in shown]
+    return float(np.mean(found)) if found else float("nan")
+
+
+def mean_precision_interval(outputs: Outputs, truth: Truth) -> Interval:
+    return precision_interval(truth.numpy() > 0.5, outputs.double().numpy())
+
+
+def binary_cross_entropy(outputs: Outputs, truth: Truth) -> float:
+    return float(F.binary_cross_entropy_with_logits(outputs.double(), truth.double()))
+
+
+def defined_r2(outputs: Outputs, truth: Truth) -> float:
+    """Return R2; 0 where it is undefined, as candidates are ranked by it."""
+    score = r2(truth.double().numpy(), outputs.double().flatten().numpy())
+    return 0.0 if math.isnan(score) else round(score, 12) + 0.0  # without a last digit below 0, or -0
+
+
+def r2_interval(outputs: Outputs, truth: Truth) -> Interval:
+    rows = torch.from_numpy(np.random.default_rng(0).integers(0, len(truth), (OVER_IMAGES, len(truth))))
+    return quantile_interval([defined_r2(outputs[each], truth[each]) for each in rows])
+
+
+def squared_error(outputs: Outputs, truth: Truth) -> float:
+    return float((outputs.double().flatten() - truth.double()).square().mean())
+
+
+MEASURES: dict[str, Measures] = {  # by what the outputs of a task are
+    "softmax": Measures("accuracy", True, accuracy, accuracy_interval, cross_entropy),
+    "sigmoid": Measures(
+        "mean_average_precision", True, mean_precision, mean_precision_interval, binary_cross_entropy
+    ),
+    "number": Measures("r2", False, defined_r2, r2_interval, squared_error),
+}
+
+
+CONSTANT_NAMES = {  # of the answer that knows no image, by the same
+    "softmax": "majority class",
+    "sigmoid": "label frequencies",
+    "number": "mean of the training numbers",
+}
+
+
+def is_constant(candidates: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether the answer that knows no image is the best of candidates, the best first."""
+    return bool(candidates) and candidates[0]["name"] in CONSTANT_NAMES.values()
+
+
+def is_network(candidates: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether the network of the training answers alone, of candidates the best first; not that of a
+    short trial, and not an answer that is fitted on the validation set as well."""
+    return not candidates or (candidates[0]["speed"] > 0 and not any(candidates[0].get("short", ())))
+
+
+def candidate_title(row: Mapping[str, Any]) -> str:
+    """Return the name of a candidate in the language that is spoken."""
+    if not row.get("words"):
+        return str(row["name"])
+    names = [phrase(words, init=init) for words, init in zip(row["words"], row["init"], strict=True)]
+    for place, short in enumerate(row.get("short", ())):
+        if short:
+            names[place] = phrase("candidates.short", name=names[place])
+    return names[0] if len(names) == 1 else phrase("candidates.mean", first=names[0], second=names[1])

@@ -24,10 +24,9 @@ from vitreous.data.image_samples import ContactSheet, evaluation_loader
 from vitreous.data.workers import worker_count
 from vitreous.evaluation.classical import Baseline
 from vitreous.evaluation.classification import ClassificationEvaluation, MultiLabelEvaluation
-from vitreous.evaluation.measures import candidate_title
 from vitreous.evaluation.outputs import evaluating
 from vitreous.evaluation.result import Answers, Evaluation
-from vitreous.evaluation.scores import Interval
+from vitreous.evaluation.scores import Interval, candidate_title
 from vitreous.inspection.capture import capture_attention
 from vitreous.inspection.charts import (
     FIRST,

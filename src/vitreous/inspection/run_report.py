@@ -22,8 +22,8 @@ from vitreous.data.findings import Finding
 from vitreous.data.image_samples import ContactSheet
 from vitreous.evaluation.classical import Baseline
 from vitreous.evaluation.classification import ClassificationEvaluation, MultiLabelEvaluation
-from vitreous.evaluation.measures import candidate_title, is_network
 from vitreous.evaluation.result import Evaluation
+from vitreous.evaluation.scores import candidate_title, is_network
 from vitreous.extensions import addons, contributed
 from vitreous.inspection import run_figures
 from vitreous.inspection.charts import Chart

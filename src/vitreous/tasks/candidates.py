@@ -42,9 +42,8 @@ from vitreous.evaluation.classical import (
     support_vectors,
 )
 from vitreous.evaluation.features import cached_features, feature_outputs
-from vitreous.evaluation.measures import Outputs, Truth, candidate_title
 from vitreous.evaluation.outputs import Batching, compute_outputs, number_outputs
-from vitreous.evaluation.scores import Interval, is_better
+from vitreous.evaluation.scores import Interval, Outputs, Truth, candidate_title, is_better
 from vitreous.extensions import outputs_of_task
 from vitreous.languages import speaking
 from vitreous.languages.terminal import said, said_time

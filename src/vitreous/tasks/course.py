@@ -13,9 +13,8 @@ from vitreous.checkpoints.runs import is_finished
 from vitreous.data.dataset import ImageDataset, Splits
 from vitreous.data.findings import Finding, finding
 from vitreous.evaluation.classification import ClassificationEvaluation
-from vitreous.evaluation.measures import candidate_title, is_constant, is_network
 from vitreous.evaluation.result import FEWEST, Evaluation, Metric
-from vitreous.evaluation.scores import wilson_interval
+from vitreous.evaluation.scores import candidate_title, is_constant, is_network, wilson_interval
 from vitreous.languages import named_text, phrase
 from vitreous.tasks import task_named
 from vitreous.tasks.task import read_candidates

@@ -20,7 +20,6 @@ from vitreous.data.findings import Finding, finding, read_findings
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
 from vitreous.evaluation.features import feature_outputs
-from vitreous.evaluation.measures import is_network
 from vitreous.evaluation.model_diagnosis import (
     check_geometry,
     model_findings,
@@ -29,7 +28,7 @@ from vitreous.evaluation.model_diagnosis import (
     weights_not_finite,
 )
 from vitreous.evaluation.result import FEWEST
-from vitreous.evaluation.scores import wilson_interval
+from vitreous.evaluation.scores import is_network, wilson_interval
 from vitreous.layers.pooling import DistilledHead
 from vitreous.models.model import Model
 from vitreous.models.stored import Stored

@@ -16,7 +16,7 @@ from torch import nn
 
 from vitreous.checkpoints.runs import CANDIDATES, check_data_present, run_folder
 from vitreous.errors import InputError, Param
-from vitreous.evaluation.measures import candidate_title
+from vitreous.evaluation.scores import candidate_title
 from vitreous.outside import read_text
 from vitreous.results import failures
 from vitreous.training.config import CommandConfig

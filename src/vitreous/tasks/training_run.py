@@ -31,8 +31,7 @@ from vitreous.data.loading import BadFiles
 from vitreous.data.workers import processes_here
 from vitreous.errors import InputError, Param
 from vitreous.evaluation.classical import MOST_FITTED
-from vitreous.evaluation.inference_precision import automatic_precision
-from vitreous.evaluation.outputs import ProgressCallback
+from vitreous.evaluation.outputs import ProgressCallback, automatic_precision
 from vitreous.evaluation.result import Evaluation
 from vitreous.languages.terminal import said
 from vitreous.tasks import task_named, task_of_run

@@ -26,7 +26,7 @@ from vitreous.data.held_out import FOLDS
 from vitreous.errors import InputError, Param, check_utf8
 from vitreous.evaluation.calibration import write_best_thresholds
 from vitreous.evaluation.classical import MOST_FITTED
-from vitreous.evaluation.measures import Outputs
+from vitreous.evaluation.scores import Outputs
 from vitreous.languages.terminal import said, said_time
 from vitreous.models.model import Model
 from vitreous.models.settings import set_leaf

@@ -24,7 +24,7 @@ from vitreous.addons.optimize.measuring import Measurement
 from vitreous.cli import run
 from vitreous.data.image_list import image_list
 from vitreous.errors import InputError
-from vitreous.evaluation import inference_precision as inference
+from vitreous.evaluation import outputs
 from vitreous.evaluation.calibration import scale_head
 
 COLORS = {"ant": (200, 60, 50), "bee": (60, 190, 70), "cat": (50, 60, 200)}
@@ -224,14 +224,14 @@ def test_where_products_of_8_bits_saturate(
 
 
 def test_a_lower_precision_must_agree(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inference, "pick_precision", lambda *_: "bf16")
-    monkeypatch.setattr(inference, "WORTH", 30)
+    monkeypatch.setattr(outputs, "pick_precision", lambda *_: "bf16")
+    monkeypatch.setattr(outputs, "WORTH", 30)
     model, cpu = vt.load(place / "model"), torch.device("cpu")
     images = image_list(str(place / "photos"))
     said: list[str] = []
 
     def chosen(images: Any, wanted: str = "auto") -> str:
-        return inference.automatic_precision(model, images, wanted, cpu, folder=tmp_path, say=said.append)
+        return outputs.automatic_precision(model, images, wanted, cpu, folder=tmp_path, say=said.append)
 
     assert (chosen(images, "fp32"), chosen(images, "bf16"), chosen(None)) == ("fp32", "bf16", "fp32")
     assert chosen(image_list(str(place / "photos" / "ant"))) == "fp32"  # too few to compare on
@@ -239,26 +239,26 @@ def test_a_lower_precision_must_agree(place: Path, tmp_path: Path, monkeypatch: 
     assert chosen(images) == "bf16"
     assert said == ["computing in bf16: bf16 gives the same answer as fp32 for 36 of 36 calibration images"]
     assert chosen(None) == "bf16"  # as it is stored with the weights
-    stored = json.loads((tmp_path / inference.AGREED).read_text())
-    (tmp_path / inference.AGREED).write_text(json.dumps({**stored, "agreed": 35}))
+    stored = json.loads((tmp_path / outputs.AGREED).read_text())
+    (tmp_path / outputs.AGREED).write_text(json.dumps({**stored, "agreed": 35}))
     assert chosen(images) == "fp32"
     with torch.no_grad():
         model.head.bias += 1
-    (tmp_path / inference.AGREED).write_text(json.dumps({**stored, "agreed": 35}))
+    (tmp_path / outputs.AGREED).write_text(json.dumps({**stored, "agreed": 35}))
     assert chosen(images) == "bf16"  # other weights are compared again
     fresh = shutil.copytree(place / "model", tmp_path / "fresh")
     (fresh / CHOICE).unlink(missing_ok=True)
     vt.embed(fresh, place / "photos", out=tmp_path / "vectors", progress=False)
-    assert json.loads((fresh / inference.AGREED).read_text())["images"] == 36
+    assert json.loads((fresh / outputs.AGREED).read_text())["images"] == 36
     headless = vt.create("ViT-Ti/16", image_size=16, width=16, depth=1, heads=2, num_classes=None)
-    assert inference.count_agreeing(headless, images, cpu, 0) == (
+    assert outputs.count_agreeing(headless, images, cpu, 0) == (
         36,
         36,
     )  # features have the same direction
     shift = torch.nn.Linear(16, 16)  # what all images have in common leaves bf16 no digits for the rest
     torch.nn.init.constant_(shift.bias, 1000.0)
     headless.norm = torch.nn.Sequential(headless.norm, shift)
-    agreed, count = inference.count_agreeing(headless, images, cpu, 0)
+    agreed, count = outputs.count_agreeing(headless, images, cpu, 0)
     assert agreed < count / 2
 
 

@@ -27,7 +27,7 @@ from vitreous.api.model_source import fastest
 from vitreous.checkpoints.weights import meta_model
 from vitreous.data.workers import one_core, worker_count
 from vitreous.errors import InputError, Param
-from vitreous.evaluation.inference_precision import automatic_precision
+from vitreous.evaluation.outputs import automatic_precision
 from vitreous.extensions import outputs_of, outputs_of_task
 from vitreous.languages import speaking
 from vitreous.models.model import Program
