@@ -23,12 +23,11 @@ from vitreous.addons.segmentation.folders import (
 )
 from vitreous.addons.segmentation.masked import IGNORED, Legend, MaskedDataset
 from vitreous.addons.segmentation.model import MOST_CLASSES
-from vitreous.data.checks import image_findings
+from vitreous.data.checks import image_findings, survey_images
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ClassTargets, Indices, named_parts
 from vitreous.data.findings import DataReport, Finding, finding
 from vitreous.data.loading import BadFiles
-from vitreous.data.survey import survey_images
 from vitreous.data.workers import in_threads
 from vitreous.errors import InputError
 from vitreous.models.stored import BadImage
