@@ -13,9 +13,9 @@ import vitreous as vt
 from vitreous.checkpoints.live import preprocessing_of
 from vitreous.errors import InputError
 from vitreous.inspection.live import LiveViT
+from vitreous.inspection.measures import Survey, survey
 from vitreous.inspection.model_figures import first_filters, position_rows
 from vitreous.inspection.relevance import relevances
-from vitreous.inspection.survey import Survey, survey
 from vitreous.models.preprocessing import Preprocessing
 
 from .foreign import WAYS, torchvision_like

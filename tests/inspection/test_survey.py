@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 import vitreous as vt
-from vitreous.inspection import survey as survey_module
+from vitreous.inspection import measures
 from vitreous.inspection.explorer import (
     IMAGE_BYTES,
     PAGE_CHARACTERS,
@@ -25,16 +25,18 @@ from vitreous.inspection.explorer import (
     tokens_at,
 )
 from vitreous.inspection.measures import (
+    PreparedImages,
     attention_distance,
     flow,
     head_entropy,
+    layer_features,
     readout_attention,
     readout_of,
     rollout,
+    survey,
     to_grid,
 )
 from vitreous.inspection.relevance import relevances
-from vitreous.inspection.survey import PreparedImages, layer_features, survey
 from vitreous.models.names import config_of
 
 from .conftest import images_for, noisy
@@ -89,7 +91,7 @@ def test_batches_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     model = model_of()
     images = images_for(model, 5)
     together = survey(model, images, patch=(0, 0))
-    monkeypatch.setattr(survey_module, "MAP_BYTES", 1)
+    monkeypatch.setattr(measures, "MAP_BYTES", 1)
     done: list[tuple[int, int]] = []
     one_by_one = survey(
         model, images, patch=(0, 0), close=2, progress=lambda n, total: done.append((n, total))
@@ -111,9 +113,9 @@ def test_batches_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_batch_of_a_large_model_is_small() -> None:
     """ViT-L/16 at 384: the maps of one layer and one image are 21 MB; of B/16 at 224, 1.9 MB."""
-    assert survey_module.batch_size(config_of("ViT-L/16", image_size=384)) == 1
-    assert survey_module.batch_size(config_of("ViT-B/16")) == 18
-    assert survey_module.batch_size(config_of("ViT-H/14", image_size=1036)) == 1
+    assert measures.batch_size(config_of("ViT-L/16", image_size=384)) == 1
+    assert measures.batch_size(config_of("ViT-B/16")) == 18
+    assert measures.batch_size(config_of("ViT-H/14", image_size=1036)) == 1
 
 
 def test_a_model_without_classes_has_no_lens() -> None:

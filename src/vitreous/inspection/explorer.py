@@ -13,9 +13,9 @@ from torch import Tensor
 
 from vitreous.inspection.capture import capture_attention
 from vitreous.inspection.images import Pixels, data_uri, inferno
+from vitreous.inspection.measures import Survey
 from vitreous.inspection.page import words_of
 from vitreous.inspection.relevance import Relevance
-from vitreous.inspection.survey import Survey
 from vitreous.languages import phrase, words
 from vitreous.models.config import ViTConfig
 from vitreous.models.vit import ViT

@@ -12,9 +12,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from vitreous.inspection.images import Pixels, contact_sheet, heat, overlay, rgb, stretched
-from vitreous.inspection.measures import map_words, to_grid
+from vitreous.inspection.measures import Lens, Survey, map_words, survey, to_grid
 from vitreous.inspection.page import HTML, Exhibit, LeftOut, exhibit, left_out
-from vitreous.inspection.survey import Lens, Survey, survey
 from vitreous.languages import in_language, phrase
 from vitreous.layers.embedding import AddedPositions
 from vitreous.models.config import ViTConfig

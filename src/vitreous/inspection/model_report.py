@@ -22,7 +22,7 @@ from vitreous.inspection.attributions import affordable, attribute_batch, attrib
 from vitreous.inspection.explorer import View, explorer_data
 from vitreous.inspection.images import Pixels, rgb
 from vitreous.inspection.live import LiveViT
-from vitreous.inspection.measures import unusual_norms
+from vitreous.inspection.measures import Lens, PreparedImages, Survey, layer_features, survey, unusual_norms
 from vitreous.inspection.model_figures import (
     attention_triples,
     filters_figure,
@@ -34,7 +34,6 @@ from vitreous.inspection.model_figures import (
 )
 from vitreous.inspection.page import Exhibit, Inspection, LeftOut, left_out, save_arrays, write_page
 from vitreous.inspection.relevance import Relevance, relevances
-from vitreous.inspection.survey import Lens, PreparedImages, Survey, layer_features, survey
 from vitreous.languages import phrase, speaking
 from vitreous.models.ensemble import Ensemble
 from vitreous.models.model import Model

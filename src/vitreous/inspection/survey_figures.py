@@ -26,6 +26,8 @@ from vitreous.inspection.charts import (
 from vitreous.inspection.images import Pixels, contact_sheet, overlay
 from vitreous.inspection.measures import (
     FEWEST,
+    Lens,
+    Survey,
     cka_matrix,
     feature_colors,
     map_words,
@@ -35,7 +37,6 @@ from vitreous.inspection.measures import (
 )
 from vitreous.inspection.page import HTML, Exhibit, LeftOut, exhibit, left_out
 from vitreous.inspection.relevance import Relevance
-from vitreous.inspection.survey import Lens, Survey
 from vitreous.languages import phrase
 from vitreous.models.config import ViTConfig
 

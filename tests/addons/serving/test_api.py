@@ -20,9 +20,8 @@ from PIL import Image
 import vitreous as vt
 from vitreous.addons.serving.limits import Guard, ServerLimits
 from vitreous.addons.serving.models import Classifier, ServedModel
-from vitreous.inspection.measures import flow, rollout, to_grid
+from vitreous.inspection.measures import flow, rollout, survey, to_grid
 from vitreous.inspection.relevance import relevance
-from vitreous.inspection.survey import survey
 from vitreous.models.bit import BiT, BiTConfig
 from vitreous.models.preprocessing import Preprocessing
 
