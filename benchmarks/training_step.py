@@ -55,7 +55,7 @@ def ours(name: str, settings: dict[str, Any]) -> TrainStep:
         None,
         config,
         ALONE,
-        compiled=bool(config.computed.compile),
+        compiled=bool(config.machine_config.compile),
     )
     return TrainStep(learner, loss, config, seed=0)
 

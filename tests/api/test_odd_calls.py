@@ -231,10 +231,10 @@ def test_an_explicit_false_undoes_what_a_file_switches_on(tmp_path):
     )
     switches = ("deterministic", "strict", "split_by_time")
     kept = configure(RunConfig(), settings_of({"config": file, **dict.fromkeys(switches)}))
-    assert kept.training.computed.deterministic
+    assert kept.training.machine_config.deterministic
     assert (kept.data.read.bad_files, kept.data.split and kept.data.split.kind) == (0, "time")
     undone = configure(RunConfig(), settings_of({"config": file, **dict.fromkeys(switches, False)}))
-    assert not undone.training.computed.deterministic
+    assert not undone.training.machine_config.deterministic
     assert (undone.data.read.bad_files, undone.data.read.workers) == (0.01, 2)
     split = undone.data.split
     assert split

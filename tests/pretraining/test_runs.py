@@ -192,7 +192,7 @@ def test_options_of_data_and_time_are_those_of_train(tmp_path, monkeypatch):
     how = {"minutes": 2, "strict": True, "group_by": r"\d", "exclude": "unwanted.csv", "deterministic": False}
     source, settings = str(tmp_path), settings_of(how)
     config = task_named("contrastive").plan(source, {**settings, "model": TINY["model"]}).config
-    assert (config.training.minutes, config.training.computed.deterministic) == (2, False)
+    assert (config.training.minutes, config.training.machine_config.deterministic) == (2, False)
     assert (config.data.read.bad_files, config.data.group_by) == (0, r"\d")
     splits = open_unlabeled(source, config.data)
     names = [part.name(row) for part in splits[:3] if part for row in range(len(part))]

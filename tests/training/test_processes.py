@@ -83,7 +83,7 @@ class Clock:
 def train(world, name, *, objective=None, callbacks=(), damaged=False, clock=time.perf_counter, data=None,
           **training):
     config = configure(plain, {"training": training})
-    meta = config.training.computed.shard and world.rank > 0  # as a run does
+    meta = config.training.machine_config.shard and world.rank > 0  # as a run does
     with torch.device("meta" if meta else "cpu"):
         model = starting_model(config, splits.train.classes)
     learner = Learner.begin(model, config.training, shards_for(model, config.training, world, CPU))
@@ -100,7 +100,7 @@ def train(world, name, *, objective=None, callbacks=(), damaged=False, clock=tim
                          rank=world.rank, world_size=world.size, config=data,
                          workers=data.read.workers if data else 0)
     rows = []
-    with numerics(CPU, "fp32", deterministic=config.training.computed.deterministic):
+    with numerics(CPU, "fp32", deterministic=config.training.machine_config.deterministic):
         objective = objective or classification(config.training)
         loss = data_parallel(LossOf(learner.model, objective), learner.shards, config.training, world)
         Trainer(learner, loader, loss, config.training, world=world,

@@ -208,10 +208,10 @@ def test_the_memory_of_large_batches_is_measured_and_split(tmp_path: Path) -> No
     large = {"training": {"batch_size": 2**26, "length": "1 steps"}}
     plan = task_named("classification").plan("digits", {})
     small = with_run(plan, {}, ON_CPU, out=tmp_path / "small")
-    assert small.config.training.computed.grad_accum_steps == 1
+    assert small.config.training.machine_config.grad_accum_steps == 1
     plan = replace(plan, config=configure(plan.config, large))
     split = with_run(plan, large, ON_CPU, out=tmp_path / "large")
-    parts = split.config.training.computed.grad_accum_steps
+    parts = split.config.training.machine_config.grad_accum_steps
     assert parts > 1
     assert f"in {parts} micro-batches" in split.reasons[-1]
 

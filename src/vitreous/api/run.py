@@ -178,7 +178,7 @@ class Run(Result):
             callbacks=callbacks,
             progress=progress,
             language=language,
-            waiting=self.config.training.computed.timeout,
+            waiting=self.config.training.machine_config.timeout,
             **evaluation,
         )
 

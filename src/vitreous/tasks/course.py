@@ -82,7 +82,7 @@ def course_of(
         found += evaluation.findings()
     shares = [row["validation_accuracy"] for row in run.metrics() if "validation_accuracy" in row]
     if classes and shares and is_network(candidates) and data.validation and data.test and evaluation:
-        best = run.config.training.recorded.early_stopping is not None
+        best = run.config.training.records_config.early_stopping is not None
         share = max(shares) if best else shares[-1]  # of the tested model
         count = len(data.validation)
         found += other_looks((round(share * count), count), (int(evaluation.correct.sum()), evaluation.count))

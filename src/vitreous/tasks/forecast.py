@@ -114,7 +114,7 @@ def forecast(plan: AnyPlan, place: Place, notes: tuple[str, ...] = ()) -> Foreca
         step.outcome()
         computing = (time.monotonic() - began) * training.batch_size / count
 
-    pieces = training.computed.grad_accum_steps
+    pieces = training.machine_config.grad_accum_steps
     each_step = max(computing, reading) if device.type == "cuda" else computing + reading  # who shares cores
     seconds, steps = total * each_step, total
     if training.minutes and (training.epochs is None or 60 * training.minutes < seconds):

@@ -220,7 +220,7 @@ class ImageTask(Task[ImageConfigT, ImagesT, ImageDataset, ModelT]):
 
     def validation(self, config: ImageConfigT, data: ImagesT, world: World = ALONE) -> Measure | None:
         """Return what measures the model on the validation set, in the precision of the training."""
-        images, size = self.validation_images(data), config.training.computed.evaluation_batch_size
+        images, size = self.validation_images(data), config.training.machine_config.evaluation_batch_size
         more = self.validation_measures(config, data)
         if not images:
             return None

@@ -98,7 +98,7 @@ def with_run(
         path = Path(first)
         if not begun:
             check_free_for_run(path, config.command)
-    if config.training.computed.deterministic:
+    if config.training.machine_config.deterministic:
         os.environ.setdefault(*CUBLAS_WORKSPACE)
     config = with_training(config, precision=place.precision(config))  # before config.toml is written
     size = config.training.batch_size
@@ -112,14 +112,14 @@ def with_run(
                 processes=world.size,
             )
         )
-    if fit_memory and config.training.computed.shard and world.size > 1:
+    if fit_memory and config.training.machine_config.shard and world.size > 1:
         raise InputError(
             f"{Param('batch_size')} auto needs the whole model, and {Param('shard')} is for those that do "
             "not fit: pass a "
             "number, and training.machine.grad_accum_steps for micro-batches"
         )
     # All processes measure, or none: an objective may compare the images of all.
-    machine = config.training.computed
+    machine = config.training.machine_config
     unsure = not machine.shard and config.step_bytes > free_bytes(place.device) / 4
     unsure = machine.grad_accum_steps == 1 and world.any((unsure,))[0]
     if fit_memory or unsure:
@@ -190,7 +190,9 @@ def resume_run(
     if length is not None:
         run, note = run.extended(place.world, length)
     if shard is not None:
-        run = run.with_training(machine=run.config.training.computed.model_copy(update={"shard": shard}))
+        run = run.with_training(
+            machine=run.config.training.machine_config.model_copy(update={"shard": shard})
+        )
     return plan_of_run(run, opened, place).with_reasons(*filter(None, [note]))
 
 
@@ -218,7 +220,7 @@ def parts_that_fit(task: AnyTask, config: RunConfig, data: object, place: Place)
     model = task.build(config, data, steps=1).to(device)
     images = torch.zeros(2, config.model.channels, *config.model.image_size, device=device)
     forward = partial(model, generator=torch.Generator()) if task.info.generator else model
-    with activation_checkpointing(model) if training.computed.checkpointing else nullcontext():
+    with activation_checkpointing(model) if training.machine_config.checkpointing else nullcontext():
         free = free_bytes(device) // (processes_here() if device.type == "cpu" else 1)
         return accumulation(model, images, place.world.share(training.batch_size), free, forward=forward)
 
@@ -264,13 +266,13 @@ def fit(
 
     objective = task.objective(config, data)
     validate = task.validation(config, data, world)
-    if not validate and training.recorded.early_stopping:
+    if not validate and training.records_config.early_stopping:
         raise InputError(
             "training.records.early_stopping needs a validation set: set data.validation_fraction=0.1"
         )
 
     with ExitStack() as stack:
-        deterministic = training.computed.deterministic
+        deterministic = training.machine_config.deterministic
         stack.enter_context(numerics(place.device, training.precision, deterministic=deterministic))
         if world.first:
             stack.enter_context(run.locked())
@@ -289,7 +291,7 @@ def fit(
             naming_the_lost(world, lambda: f"training stopped at step {learner.step}; {run.states.advice()}")
         )
         stack.callback(bad.write, run.path)
-        if training.computed.checkpointing:
+        if training.machine_config.checkpointing:
             stack.enter_context(activation_checkpointing(model))
 
         # ---- Loss: several processes average its gradient, by DDP where each has all weights
@@ -318,7 +320,7 @@ def fit(
                 place.device,
                 say,
                 world=world,
-                fixed=bool(deterministic or training.computed.compile),
+                fixed=bool(deterministic or training.machine_config.compile),
             ),
         )
         stopped: Interrupted | NotFinite | None = None
@@ -369,7 +371,7 @@ def use_best_validation(
                 best=learner.best_step,
             )
         )
-    if training.recorded.early_stopping and learner.best_step not in (None, learner.step):
+    if training.records_config.early_stopping and learner.best_step not in (None, learner.step):
         run.states.restore_best(learner, trainer.world)
         say(said("the model is from the best validation, at step {step}", step=learner.step))
 

@@ -611,7 +611,7 @@ def trial_config(config: RunConfig, share: float) -> RunConfig:
         steps=training.steps and max(1, round(training.steps * share)),
         minutes=training.minutes and training.minutes * share,
     )
-    records = training.recorded.model_copy(update={"upload": None, "track": (), "early_stopping": None})
+    records = training.records_config.model_copy(update={"upload": None, "track": (), "early_stopping": None})
     config = with_training(config, length=length, records=records)
     return config.model_copy(
         update={"evaluation": config.evaluation.model_copy(update={"every_epochs": ENDLESS})}
@@ -641,7 +641,7 @@ def trained_answers(
                 problem.task,
                 device=device,
                 workers=0,
-                batch_size=config.training.computed.evaluation_batch_size,
+                batch_size=config.training.machine_config.evaluation_batch_size,
             )
         except NotFinite:
             model = None

@@ -417,7 +417,7 @@ class TrainingConfig(Config):
 
     @model_validator(mode="after")
     def _parts(self) -> TrainingConfig:
-        parts = self.computed.grad_accum_steps
+        parts = self.machine_config.grad_accum_steps
         if self.batch_size % parts:
             raise ValueError(
                 f"a batch of {self.batch_size} cannot be split into {parts} equal micro-batches: make "
@@ -455,13 +455,13 @@ class TrainingConfig(Config):
         return isinstance(self.head, LinearHeadConfig)
 
     @property
-    def recorded(self) -> RecordsConfig:
-        """What is recorded: as it was asked for, or the defaults."""
+    def records_config(self) -> RecordsConfig:
+        """`records` as it was asked for, or the defaults."""
         return self.records or RecordsConfig()
 
     @property
-    def computed(self) -> MachineConfig:
-        """How a step is computed: as it was asked for, or as suits the machine."""
+    def machine_config(self) -> MachineConfig:
+        """`machine` as it was asked for, or the defaults."""
         return self.machine or MachineConfig()
 
     def total_steps(self, steps_per_epoch: int) -> int:
@@ -589,7 +589,7 @@ class RunConfig(CommandConfig):
 
     @property
     def evaluation_batch_size(self) -> int:
-        return self.training.computed.evaluation_batch_size
+        return self.training.machine_config.evaluation_batch_size
 
     @property
     def loading_workers(self) -> int:

@@ -289,7 +289,7 @@ def shards_for(
     Args:
         compiled: whether each layer is compiled.
     """
-    if not config.computed.shard or world.size == 1:
+    if not config.machine_config.shard or world.size == 1:
         return None
     if groups_of(config) and config.optimizer.kind == "muon":
         raise InputError(
@@ -298,7 +298,7 @@ def shards_for(
         )
     if world.size % (groups_of(config) or world.size):
         raise InputError(
-            f"{world.size} processes cannot be divided into groups of {config.computed.shard}: set "
+            f"{world.size} processes cannot be divided into groups of {config.machine_config.shard}: set "
             "training.machine.shard to a divisor of their number"
         )
     if config.optimizer.kind == "adafactor":
@@ -311,7 +311,7 @@ def shards_for(
 
 def groups_of(config: TrainingConfig) -> int | None:
     """Return over how many processes one copy of the weights is sharded; None: over all of them."""
-    return None if isinstance(config.computed.shard, bool) else config.computed.shard
+    return None if isinstance(config.machine_config.shard, bool) else config.machine_config.shard
 
 
 class Shards:

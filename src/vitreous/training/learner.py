@@ -123,7 +123,7 @@ class Learner:
 
     def is_out_of_patience(self, config: TrainingConfig) -> bool:
         """Return whether as many validations in a row as the patience were not better than the best."""
-        stopping = config.recorded.early_stopping
+        stopping = config.records_config.early_stopping
         return self.worse >= (stopping.patience if stopping and stopping.patience else math.inf)
 
     def set_learning_rate(self, config: TrainingConfig, total: int, steps_per_epoch: int) -> float:

@@ -68,15 +68,15 @@ class Place:
 
     def compiles(self, training: TrainingConfig, total: int, *, fixed_shapes: bool) -> bool:
         """Return whether a step is compiled: where nothing is set, on a GPU if that pays in so many steps."""
-        if training.computed.compile is not None:
-            return training.computed.compile
+        if training.machine_config.compile is not None:
+            return training.machine_config.compile
         pays = fixed_shapes and total >= LONG_RUN
         return self.device.type == "cuda" and pays and is_installed("triton")
 
     def built(self, training: TrainingConfig) -> AbstractContextManager[object]:
         """Return the context in which a model is built: of weights in shards only the first process has them,
         and shares them out."""
-        elsewhere = training.computed.shard and self.world.size > 1 and not self.world.first
+        elsewhere = training.machine_config.shard and self.world.size > 1 and not self.world.first
         return torch.device("meta") if elsewhere else nullcontext()
 
 

@@ -55,7 +55,7 @@ class RunDirectory(Generic[ConfigT]):
         self.path = path
         self.config = config  # all of the run, as config.toml has it: that of its task
         self.split = path / SPLIT  # says which part each image is in
-        asked = config.training.recorded
+        asked = config.training.records_config
         self.states = Checkpointer(  # for --resume
             path / "checkpoints",
             config.command,
@@ -272,7 +272,7 @@ class RunDirectory(Generic[ConfigT]):
         with ExitStack() as stack:
             trackers = []
             try:
-                for name in self.config.training.recorded.track:
+                for name in self.config.training.records_config.track:
                     trackers.append(Tracker(name, self.path.name, self.config))
                     stack.callback(trackers[-1].close)
             except InputError:

@@ -67,7 +67,7 @@ def data_parallel(
         return loss
     if compiled:
         loss.compile(dynamic=False)  # the step alone: the model itself stays as it is
-    if world.size == 1 or config.computed.deterministic:
+    if world.size == 1 or config.machine_config.deterministic:
         return loss
     # Buffers are constants of the architecture: sending them each step would be waste.
     with warnings.catch_warnings(action="ignore", category=FutureWarning):  # the name in PyTorch 2.11
@@ -184,7 +184,7 @@ class TrainStep:
         measured: MicroBatchMeasures = []
         # Not a disabled autocast: a device may have none.
         half = autocast("bf16", self.device) if self.config.precision == "bf16" else nullcontext()
-        parts = micro_batches(batch, self.config.computed.grad_accum_steps, self.device)
+        parts = micro_batches(batch, self.config.machine_config.grad_accum_steps, self.device)
         # Around the backward pass, too, which computes checkpointed layers again.
         with (
             default_generators(self.device, torch_seed(self.seed, "dropout", *key)),
@@ -195,7 +195,7 @@ class TrainStep:
                     loss, measures = self.loss_of_part(part, generator, last=last)
                 torch.autograd.backward(loss * share)
                 measured.append((len(part[0]), {"loss": loss.detach(), **measures}))
-        if self.world.size > 1 and self.config.computed.deterministic and not self.learner.shards:
+        if self.world.size > 1 and self.config.machine_config.deterministic and not self.learner.shards:
             average_gradients(self.parameters, self.world)
         for table, mask in self.masks:
             if table.grad is not None:
@@ -310,7 +310,7 @@ def attention_kernels(model: nn.Module, device: torch.device, config: TrainingCo
     kernel's time for 17 tokens, 0.5 for 65, 0.6 for 145, 0.95 for 257 and 1.4 for 401.
     """
     if device.type != "cpu":
-        return [SDPBackend.FLASH_ATTENTION, SDPBackend.MATH] if config.computed.deterministic else []
+        return [SDPBackend.FLASH_ATTENTION, SDPBackend.MATH] if config.machine_config.deterministic else []
     if config.precision != "bf16":
         return []
     tokens = getattr(getattr(getattr(model, "encoder", model), "config", None), "sequence_length", None)

@@ -56,8 +56,8 @@ class Trainer:
     Args:
         loss: maps (batch, generator) to the loss of the learner's model and named measures, as `TrainStep`
             has it. What it samples depends on (seed, rank, step) alone, as do dropout and stochastic depth.
-        checkpointer: saves the learner at the beginning, every `config.recorded.save_every` seconds, and at
-            the end.
+        checkpointer: saves the learner at the beginning, every `save_every` seconds of the configuration's
+            records, and at the end.
         callbacks: `Callback` objects, or functions that get each row of metrics.
         validate: measures the model after every `validate_every`-th epoch, in every process.
         world: the processes that train together.
@@ -92,7 +92,7 @@ class Trainer:
         self.callbacks = [each if isinstance(each, Callback) else RowFunction(each) for each in callbacks]
         self.validate, self.validate_every = validate, validate_every
         self.total = config.total_steps(loader.steps_per_epoch)  # an estimate where there is a time
-        self.log_every = config.recorded.log_every or min(loader.steps_per_epoch, LONGEST_SILENCE)
+        self.log_every = config.records_config.log_every or min(loader.steps_per_epoch, LONGEST_SILENCE)
         self.train_step = TrainStep(learner, loss, config, seed=seed, world=world)
         self.threads = threads or Threads(tries=False)
         if learner.step:
@@ -176,7 +176,7 @@ class Trainer:
 
             # Saving, and the end.
             interrupted, saving, ending = self.agree()
-            keep_every = self.config.recorded.keep_every
+            keep_every = self.config.records_config.keep_every
             saving = saving or bool(keep_every and learner.step % keep_every == 0)
             if interrupted or saving or ending:
                 self.count_step()
@@ -345,7 +345,7 @@ class Trainer:
     def compare(self, metrics: MetricsRow, cheap: bool) -> None:
         """Keep the checkpoint of the best validation, where that is asked for or `cheap`; end training after
         `patience` validations that are not better."""
-        learner, asked = self.learner, self.config.recorded.early_stopping is not None
+        learner, asked = self.learner, self.config.records_config.early_stopping is not None
         score = score_of(metrics, losses=asked) if asked or cheap else None
         better = score is not None and (learner.best_score is None or score > learner.best_score)
         if better and not learner.bad_steps:  # weights whose gradient is not finite are not the best
@@ -363,7 +363,7 @@ class Trainer:
         writing = self.checkpointer and self.checkpointer.writing
         if writing and writing.done() and writing.result():
             return -1.0
-        every = self.config.recorded.save_every
+        every = self.config.records_config.save_every
         return max(SAVE_EVERY, self.saving / SAVING) if every is None else every
 
     def save(self, *, wait: bool = True) -> None:

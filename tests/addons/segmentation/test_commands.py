@@ -202,7 +202,7 @@ def test_an_interrupted_run_goes_on_without_being_told_the_task(run, command, st
 
 def test_a_run_that_goes_on_hears_of_shards(run):
     for shard in (False, True):
-        assert resume_run(run, shard=shard).run.config.training.computed.shard is shard
+        assert resume_run(run, shard=shard).run.config.training.machine_config.shard is shard
 
 
 def test_images_that_cannot_be_read_are_listed(streets, command, tmp_path, workplace):

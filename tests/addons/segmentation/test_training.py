@@ -106,8 +106,8 @@ def test_pixels_of_255_teach_nothing():
 def test_a_run_goes_on_in_shards_where_that_is_asked(folder, tmp_path):
     planned(folder, tmp_path / "run")
     reopened_run, _ = reopened(tmp_path / "run")
-    assert not reopened_run.config.training.computed.shard
-    assert resume_run(tmp_path / "run", shard=True).config.training.computed.shard
+    assert not reopened_run.config.training.machine_config.shard
+    assert resume_run(tmp_path / "run", shard=True).config.training.machine_config.shard
 
 
 def test_a_loss_that_is_not_finite_keeps_the_last_good_weights(folder, tmp_path):

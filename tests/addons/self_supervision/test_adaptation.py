@@ -47,12 +47,12 @@ def test_a_trained_encoder_learns_at_a_part_of_the_rate(patterns, encoder, objec
     adapted = task.plan(str(patterns), {}, init=str(encoder)).config.training
     assert adapted.peak_lr < scratch.peak_lr
     assert adapted.epochs < scratch.epochs
-    assert adapted.recorded.early_stopping
+    assert adapted.records_config.early_stopping
     own = task.plan(
         str(patterns), {"training": {"peak_lr": 0.5, "records": {"early_stopping": None}}}, init=str(encoder)
     )
     assert own.config.training.peak_lr == 0.5
-    assert not own.config.training.recorded.early_stopping
+    assert not own.config.training.records_config.early_stopping
 
 
 def test_a_large_encoder_learns_slower_towards_the_image(patterns, tmp_path):

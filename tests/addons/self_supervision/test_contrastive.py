@@ -165,7 +165,7 @@ def test_validation_compares_as_many_images_as_training():
     task = task_named("contrastive")
 
     def chosen(**settings):
-        return task.plan("digits", settings).config.training.computed.evaluation_batch_size
+        return task.plan("digits", settings).config.training.machine_config.evaluation_batch_size
 
     assert chosen() == 64
     assert chosen(training={"batch_size": 32}) == 32
@@ -178,7 +178,7 @@ def test_validation_compares_as_many_images_as_training():
         with pytest.raises(InputError, match=name):
             chosen(training=wrong)
     masked = task_named("mae").plan("digits", {"training": {"batch_size": 32}}).config
-    assert masked.training.computed.evaluation_batch_size == 256
+    assert masked.training.machine_config.evaluation_batch_size == 256
 
 
 def test_cosines_are_computed_in_float32(tiny, images):

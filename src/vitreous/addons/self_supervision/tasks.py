@@ -77,7 +77,7 @@ class ContrastiveRunConfig(ViewsRunConfig):
 
     @model_validator(mode="after")
     def _several_images(self) -> ContrastiveRunConfig:
-        if self.training.batch_size == self.training.computed.grad_accum_steps:
+        if self.training.batch_size == self.training.machine_config.grad_accum_steps:
             raise ValueError(ONE_IMAGE)
         return self
 

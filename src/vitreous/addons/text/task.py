@@ -93,9 +93,9 @@ class TranslationConfig(CommandConfig):
         where, asked = "does not apply to models that write text", self.training
         self.check_defaults("training", ["ema"], f"{where}: set averaging.checkpoints")
         self.check_defaults("training", FOR_OTHERS, f"{where}: leave it out")
-        if asked.computed.checkpointing:
+        if asked.machine_config.checkpointing:
             raise ValueError(f"training.machine.checkpointing {where}: leave it out")
-        if asked.computed.evaluation_batch_size != MachineConfig().evaluation_batch_size:
+        if asked.machine_config.evaluation_batch_size != MachineConfig().evaluation_batch_size:
             raise ValueError(f"training.machine.evaluation_batch_size {where}: leave it out")
         if asked.optimizer.layer_decay:
             raise ValueError(f"training.optimizer.layer_decay {where}: leave it out")
