@@ -97,7 +97,6 @@ torch.set_num_threads(1)
 from vitreous.tasks import task_named
 from vitreous.tasks.training_run import with_run
 from vitreous.training.machine import Place
-from vitreous.training.machine import Place
 from vitreous.training.distributed import process_group
 
 found = []
@@ -133,7 +132,6 @@ torch.set_num_threads(1)
 from vitreous.tasks import task_named
 from vitreous.tasks.training_run import with_run
 from vitreous.tasks.trials import plan_by_trials
-from vitreous.training.machine import Place
 from vitreous.training.machine import Place
 from vitreous.training.distributed import process_group
 from vitreous.training.settings import to_toml

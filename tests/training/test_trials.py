@@ -684,8 +684,8 @@ def test_a_run_is_named_by_the_path_that_was_given(tmp_path: Path, monkeypatch: 
     plan = trials.plan_by_trials(
         task.plan("photos", settings), settings, tell=lambda sentence: None, **options
     )
-    assert plan.run is not None
-    assert plan.run.path == Path("runs/short")
+    assert plan.run is None
+    assert plan.replaces == Path("runs/short")
 
 
 def test_there_is_a_model_after_seconds_and_an_interrupt_keeps_it(tmp_path: Path) -> None:

@@ -72,14 +72,8 @@ class DataParts(Iterable[object], Protocol):
 
 
 ConfigT = TypeVar("ConfigT", bound=CommandConfig)  # all of a run
-
-
 DataT = TypeVar("DataT", bound=DataParts)  # of which it learns
-
-
 ExamplesT = TypeVar("ExamplesT")  # that a model is evaluated on
-
-
 AnswererT = TypeVar("AnswererT")  # what gives its answers
 
 
@@ -108,7 +102,8 @@ class Plan(Generic[ConfigT, DataT]):
     Attributes:
         reasons: why it is configured so, in sentences.
         name: of its run directory, where none is given.
-        run: that directory, once it is made; before, one with a first model in whose place it is made.
+        run: that directory, once it is made.
+        replaces: the run directory with a first model, in whose place that one is made; None: there is none.
         compared: the candidates among which the answer is chosen at the end; None: the network answers.
         clock: of the command; None: its minutes are those of the training alone.
         findings: what was found in the data and said; None: not yet looked for.
@@ -120,13 +115,14 @@ class Plan(Generic[ConfigT, DataT]):
     name: str
     reasons: tuple[str, ...] = ()
     run: RunDirectory[ConfigT] | None = None
+    replaces: Path | None = None
     compared: ComparedCandidates | None = None
     clock: Clock | None = None
     findings: Sequence[Finding] | None = None
 
     @property
     def made(self) -> RunDirectory[ConfigT]:
-        """Its run directory."""
+        """Its run directory: that of a plan which is fitted to its machine."""
         assert self.run is not None
         return self.run
 
@@ -389,8 +385,6 @@ class Task(ABC, Generic[ConfigT, DataT, ExamplesT, AnswererT]):
 
 
 AnyTask = Task[Any, Any, Any, Any]  # one of the registry
-
-
 AnyPlan = Plan[Any, Any]  # of one
 
 

@@ -91,9 +91,8 @@ def with_run(
         fit_memory: split the batch into as many micro-batches as the memory needs.
     """
     config, notes, world = plan.config, list[str](), place.world
-    over = plan.run.path if plan.run else None
-    path, begun = over or out or default_run_path(plan.name), False
-    if world.first and not over:  # it makes the directory, maybe before another process has come this far
+    path, begun = plan.replaces or out or default_run_path(plan.name), False
+    if world.first and not plan.replaces:  # it makes the directory, maybe before another process has come this far
         first, begun = first_value(f"run/{next(BEGUN)}", str(path))
         path = Path(first)
         if not begun:
@@ -136,7 +135,7 @@ def with_run(
                     each=size // parts,
                 )
             )
-    if over:
+    if plan.replaces:
         if world.first:
             RunDirectory.after_first_model(path, config)
         world.broadcast(None)  # its config.toml is written

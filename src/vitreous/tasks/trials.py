@@ -167,7 +167,7 @@ def plan_by_trials(
         found,
         reasons=reasons,
         config=config,
-        run=RunDirectory(path, config) if path else None,
+        replaces=path,
         compared=CandidateComparison(training, trials.table if trials else None, trials),
         clock=clock,
         findings=plan.findings,
