@@ -22,7 +22,7 @@ from vitreous.training.learner import Learner
 from vitreous.training.objectives import classification
 from vitreous.training.settings import configure
 from vitreous.training.step import LossOf
-from vitreous.training.trainer import Trainer
+from vitreous.training.trainer import Trainer, Validation
 
 
 @pytest.fixture(scope="session")
@@ -76,6 +76,8 @@ def trained(tiny: RunConfig, splits: Splits) -> Fit:
         )
         objective = around.pop("objective", None) or classification(config.training)
         loss = LossOf(learner.model, objective)
+        if "validate" in around:
+            around["validation"] = Validation(around.pop("validate"), around.pop("validate_every", 1))
         Trainer(learner, loader, loss, config.training, seed=config.seed, **around).fit()
         return learner
 

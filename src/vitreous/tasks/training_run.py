@@ -65,7 +65,7 @@ from vitreous.training.machine import (
 )
 from vitreous.training.run import RunDirectory, check_free_for_run, default_run_path, finished, with_training
 from vitreous.training.step import LossOf, data_parallel
-from vitreous.training.trainer import Interrupted, NotFinite, Trainer
+from vitreous.training.trainer import Interrupted, NotFinite, Trainer, Validation
 from vitreous.whole_files import write_text
 
 BEGUN = count()  # runs of this process: torchrun's restarted processes begin the same ones in the same order
@@ -92,7 +92,9 @@ def with_run(
     """
     config, notes, world = plan.config, list[str](), place.world
     path, begun = plan.replaces or out or default_run_path(plan.name), False
-    if world.first and not plan.replaces:  # it makes the directory, maybe before another process has come this far
+    if (
+        world.first and not plan.replaces
+    ):  # it makes the directory, maybe before another process has come this far
         first, begun = first_value(f"run/{next(BEGUN)}", str(path))
         path = Path(first)
         if not begun:
@@ -264,8 +266,8 @@ def fit(
     # ---- Objective, and what measures the model while it learns
 
     objective = task.objective(config, data)
-    validate = task.validation(config, data, world)
-    if not validate and training.records_config.early_stopping:
+    measure = task.validation(config, data, world)
+    if not measure and training.records_config.early_stopping:
         raise InputError(
             "training.records.early_stopping needs a validation set: set data.validation_fraction=0.1"
         )
@@ -310,8 +312,7 @@ def fit(
             world=world,
             checkpointer=run.states if resumable else None,
             callbacks=[*recorders, *callbacks],
-            validate=validate,
-            validate_every=config.epochs_between_validations,
+            validation=Validation(measure, config.epochs_between_validations) if measure else None,
             bad=bad,
             name=task.info.training,
             finish=finish,

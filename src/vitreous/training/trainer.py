@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import nn
 
@@ -50,6 +50,13 @@ class WentBack(Exception):
     """The learner is at an earlier step; a sentence on it."""
 
 
+class Validation(NamedTuple):
+    """What measures a model while it learns: after every so many epochs, in every process."""
+
+    measure: Callable[[nn.Module], MetricsRow]
+    every: int = 1
+
+
 class Trainer:
     """Trains a learner from the step it is at to the last.
 
@@ -59,7 +66,7 @@ class Trainer:
         checkpointer: saves the learner at the beginning, every `save_every` seconds of the configuration's
             records, and at the end.
         callbacks: `Callback` objects, or functions that get each row of metrics.
-        validate: measures the model after every `validate_every`-th epoch, in every process.
+        validation: of the model; None: it is not measured.
         world: the processes that train together.
         bad: the images that none of them could read.
         clock: returns seconds since any moment.
@@ -79,8 +86,7 @@ class Trainer:
         world: World = ALONE,
         checkpointer: Checkpointer | None = None,
         callbacks: Sequence[Callback | Callable[[MetricsRow], object]] = (),
-        validate: Callable[[nn.Module], MetricsRow] | None = None,
-        validate_every: int = 1,
+        validation: Validation | None = None,
         bad: BadFileSync | None = None,
         clock: Callable[[], float] = time.perf_counter,
         name: str = "training",
@@ -89,8 +95,8 @@ class Trainer:
     ) -> None:
         self.learner, self.loader, self.config, self.world = learner, loader, config, world
         self.checkpointer, self.bad, self.clock = checkpointer, bad, clock
+        self.validation = validation
         self.callbacks = [each if isinstance(each, Callback) else RowFunction(each) for each in callbacks]
-        self.validate, self.validate_every = validate, validate_every
         self.total = config.total_steps(loader.steps_per_epoch)  # an estimate where there is a time
         self.log_every = config.records_config.log_every or min(loader.steps_per_epoch, LONGEST_SILENCE)
         self.train_step = TrainStep(learner, loss, config, seed=seed, world=world)
@@ -306,14 +312,15 @@ class Trainer:
             "seconds": learner.seconds,
             "skipped": learner.skipped,
         }
-        between = self.validate_every * self.loader.steps_per_epoch
+        validation = self.validation
+        between = (validation.every if validation else 1) * self.loader.steps_per_epoch
         ended = learner.step % between == 0 or learner.step == self.total
         if self.budget and self.budget.reserve is None:  # where all others come too late, one is timed now
             ended |= self.total < (learner.step // between + 1) * between
-        if self.validate and ended:
+        if validation and ended:
             result, began = learner.result, self.clock()  # in every process: it may have to be gathered
             cheap = began - self.saved_at >= self.saving / SAVING
-            metrics, cheap = self.world.broadcast((self.validate(result), cheap))
+            metrics, cheap = self.world.broadcast((validation.measure(result), cheap))
             if self.budget:
                 self.budget.reserve = self.clock() - began
             if self.world.first:
@@ -322,9 +329,9 @@ class Trainer:
         self.call("on_log", row)
         learner.meter.clear()
         self.start_row()
-        if self.validate and ended:
+        if validation and ended:
             self.compare(metrics, cheap)
-        return ended or self.validate is None
+        return ended or validation is None
 
     def start_row(self) -> None:
         """Begin a row of metrics."""
