@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Unpack, cast
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from pydantic import ValidationError
 
@@ -17,7 +17,6 @@ from vitreous.errors import InputError, Param
 from vitreous.languages.terminal import said
 from vitreous.models.settings import set_leaf
 from vitreous.tasks import task_named
-from vitreous.tasks.forecast import Forecast, forecast
 from vitreous.tasks.task import AnyPlan, AnyTask, Tree, check_options
 from vitreous.tasks.training_run import with_run
 from vitreous.training.clock import Clock
@@ -25,6 +24,9 @@ from vitreous.training.config import MachineConfig, length_of
 from vitreous.training.distributed import WAITING
 from vitreous.training.machine import Place, pick_device
 from vitreous.training.options import SETTINGS, ImageOptions, Option, TrainOptions, with_options
+
+if TYPE_CHECKING:
+    from vitreous.tasks.forecast import Forecast
 
 TRY = "try:"  # before a checkpoint that --init names, which is compared with the others
 
@@ -223,6 +225,8 @@ def minutes_of_waiting(settings: Tree) -> float:
 def forecast_of(request: TrainRequest, device: str) -> Forecast:
     """Return the forecast of a training run. Raises InputError if `start_training` does, or if
     there are several processes."""
+    from vitreous.tasks.forecast import forecast  # of dry runs alone
+
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise InputError(f"{Param('dry_run')} times a single process: leave out torchrun")
     init, notes = request.init, list[str]()

@@ -39,7 +39,7 @@ def write_card(model: Model, folder: Path, format: Format, name: str, license: s
         "Preprocessing": f"{model.preprocessing.resize}, {model.preprocessing.interpolation}, mean "
         f"{model.preprocessing.mean}, std {model.preprocessing.std}",
         "Format": format.about,
-        **origin_facts(origin),
+        **(origin_facts(origin) if origin else {}),
         **({"License": license} if license else {}),
     }
     library = LIBRARIES.get(format.name, "vitreous")
@@ -72,10 +72,8 @@ def header(model: Model, license: str | None, library: str) -> Iterator[str]:
     yield "tags: [vision-transformer, vitreous]"
 
 
-def origin_facts(origin: Origin | None) -> dict[str, str]:
+def origin_facts(origin: Origin) -> dict[str, str]:
     """Return rows of a card's table: where the weights come from, and what a reader had to assume of them."""
-    if origin is None:
-        return {}
     named = f", {origin.architecture}" if origin.architecture else ""
     assumed = {"Assumed of them": "; ".join(origin.assumed)} if origin.assumed else {}
     theirs: dict[str, str] = {}

@@ -496,12 +496,13 @@ def write_run_card(card: Card, result: RunResult) -> None:
     path = quote(str(run.path))
     init, recipe = known.get("init"), known.get("recipe") or "of its own"
     model: Any = getattr(result.answerer, "model", result.answerer)
+    origin = getattr(model, "origin", None)
     facts = {
         **metric_rows(result.evaluation),
         "Data": f"`{config.source}`, {result.train_count} examples to train on",
         **{name: text.format(**known).replace("|", " ") for name, text in card.facts.items()},
         "Initialized from": f"`{init}`" if init else "random weights",
-        **origin_facts(getattr(model, "origin", None)),
+        **(origin_facts(origin) if origin else {}),
         "Parameters": f"{result.parameters:,}",
         "Training": f"{result.seconds:.0f} s, seed {config.seed}, recipe {recipe}",
     }
