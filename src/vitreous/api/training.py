@@ -1,4 +1,4 @@
-"""`vitreous.train` and `pretrain`, and the recipes that they follow."""
+"""`vitreous.train`: from options to settings, and to a run."""
 
 from __future__ import annotations
 
