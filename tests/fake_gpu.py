@@ -49,9 +49,8 @@ from vitreous.tasks.pretraining.task import self_supervised
 from vitreous.training.config import MachineConfig, TrainingConfig
 from vitreous.training.distributed import World
 from vitreous.training.learner import Learner
-from vitreous.training.objectives import classification
+from vitreous.training.objectives import Teacher, classification
 from vitreous.training.step import LossOf, Objective, TrainStep, skips_on_device
-from vitreous.training.teachers import Teacher
 
 _setup_privateuseone_for_python_backend("fakegpu")
 HALF = sys.argv[1:] == ["bf16"]

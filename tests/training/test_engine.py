@@ -37,12 +37,11 @@ from vitreous.training.machine import (
     pick_precision,
     saved_bytes,
 )
-from vitreous.training.objectives import classification, teacher_loss
+from vitreous.training.objectives import Teacher, classification, teacher_loss
 from vitreous.training.recipes import recipe
 from vitreous.training.run import RunDirectory
 from vitreous.training.settings import configure
 from vitreous.training.step import sharpness_aware
-from vitreous.training.teachers import Teacher
 from vitreous.training.trainer import Trainer
 
 from .conftest import Fit, weights

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from vitreous.inspection import run_report
     from vitreous.tasks import candidates, recipe_choice
     from vitreous.tasks.task import RunResult, Trained
-    from vitreous.training import initial_model, objectives, teachers
+    from vitreous.training import initial_model, objectives
     from vitreous.training import run as runs
     from vitreous.training import settings as training_settings
     from vitreous.training.config import Tree
@@ -52,7 +52,6 @@ else:  # a command that answers needs none of what trains, and the report import
     scores = LazyModule("vitreous.evaluation.scores")
     training_settings = LazyModule("vitreous.training.settings")
     sources = LazyModule("vitreous.data.sources")
-    teachers = LazyModule("vitreous.training.teachers")
 
 
 class Classification(ImageTask[RunConfig, Splits, ImageAnswerer]):
@@ -115,7 +114,7 @@ class Classification(ImageTask[RunConfig, Splits, ImageAnswerer]):
     def objective(self, config: RunConfig, data: Splits) -> objectives.Objective:
         teacher = None
         if distilled := config.training.distillation:
-            teacher = teachers.Teacher(
+            teacher = objectives.Teacher(
                 initial_model.checkpoint(distilled.teacher), config.prepared, data.train.classes
             )
         several = config.task == "multilabel"

@@ -17,7 +17,7 @@ from vitreous.models.config_parts import Config, setting
 from vitreous.models.model import Model
 from vitreous.rng import torch_generator
 from vitreous.training.initial_model import checkpoint
-from vitreous.training.teachers import TeachersImages
+from vitreous.training.objectives import TeachersImages
 
 BETA = 2.0  # of the smooth L1 distance: quadratic below it
 
