@@ -240,7 +240,8 @@ def baselines_figure(evaluation: Evaluation, baselines: Sequence[Baseline]) -> E
 
 
 def candidates_table(candidates: Sequence[Mapping[str, Any]]) -> Exhibit:
-    """List what was compared on images that it did not learn from, as candidates.json has it."""
+    """List what was compared on images that it did not learn from, as candidates.json has it. The caption
+    speaks of networks where some were tried."""
     header = [phrase(f"columns.{name}") for name in ("method", "score", "interval", "images")]
     rows = []
     for row in candidates:
@@ -248,9 +249,16 @@ def candidates_table(candidates: Sequence[Mapping[str, Any]]) -> Exhibit:
         interval = " … ".join(map(text, row["interval"]))
         rows.append((candidate_title(row), text(row["score"]), interval, row["count"]))
     measured = {row["measured_on"] for row in candidates}
+    has_networks = any(row["speed"] > 0 for row in candidates)
     table = HTML.table(header, rows, [each["score"] for each in candidates])
     return exhibit(
-        "candidates", table, estimated="difference" in measured, crossed=measured == {"cross-fitted"}
+        "candidates",
+        table,
+        estimated="difference" in measured,
+        crossed=has_networks and measured == {"cross-fitted"},
+        short=any(any(row.get("short", ())) for row in candidates),
+        refitted=candidates[0]["speed"] == 0,
+        passed_over=any(row.get("passed_over") for row in candidates),
     )
 
 
