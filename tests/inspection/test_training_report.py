@@ -31,7 +31,7 @@ from vitreous.evaluation.classical import (
 )
 from vitreous.evaluation.classification import ClassificationEvaluation, MultiLabelEvaluation
 from vitreous.evaluation.result import Evaluation
-from vitreous.evaluation.scores import Interval
+from vitreous.evaluation.scores import Interval, answering_count, candidate_title
 from vitreous.inspection.page import Exhibit, write_page
 from vitreous.inspection.run_figures import (
     baselines_figure,
@@ -460,14 +460,48 @@ def test_settings_of_baselines_are_in_the_language_of_the_page() -> None:
 @pytest.mark.parametrize("language", ["en", "ko"])
 def test_the_table_of_candidates_says_how_networks_were_measured(language: str) -> None:
     """It said that each was trained on the whole training set, also where folds alone decided."""
-    row = {"name": "x", "words": [], "init": [], "measure": "accuracy", "score": 0.5, "interval": (0.4, 0.6)}
     with speaking(language):
         crossed, estimated, validation = (
-            candidates_table([row | {"count": 9, "measured_on": measured}]).caption
+            candidates_table([candidate_row(measured_on=measured, speed=9.0)]).caption
             for measured in ("cross-fitted", "difference", "validation")
         )
     assert "100" in crossed
     assert len({crossed, estimated, validation}) == 3
+
+
+@pytest.mark.parametrize(("language", "words"), [("en", ("network", "trial")), ("ko", ("네트워크", "시도"))])
+def test_the_table_of_candidates_says_of_networks_what_was_tried(
+    language: str, words: tuple[str, str]
+) -> None:
+    """It spoke of short trials and of folds that measure networks where none was tried. What is ahead of the
+    first, but cannot answer, has its row, which says why."""
+    network, trial = words
+    svm = candidate_row(measured_on="cross-fitted")
+    scratch = candidate_row(measured_on="difference", speed=9.0, name="scratch")
+    short = scratch | {"short": [True], "words": ["candidates.scratch"]}
+    with speaking(language):
+        none, trained, brief, passed_over = (
+            candidates_table(rows)
+            for rows in ([svm], [scratch, svm], [scratch, short, svm], [svm, short | {"passed_over": True}])
+        )
+        assert candidate_title(short) in brief.html
+        title = candidate_title(short | {"passed_over": True})
+    assert network not in none.caption
+    assert trial not in none.caption
+    assert network in trained.caption
+    assert trial not in trained.caption
+    assert trial in brief.caption
+    assert title in passed_over.html
+    assert title not in brief.html
+    assert len({none.caption, trained.caption, brief.caption, passed_over.caption}) == 4
+    counts = (answering_count([svm, short]), answering_count([svm, short | {"passed_over": True}]))
+    assert counts == (2, 1)
+
+
+def candidate_row(**given: Any) -> dict[str, Any]:
+    """A row of candidates.json."""
+    row = {"name": "x", "words": [], "init": [None], "measure": "accuracy", "score": 0.5, "count": 9}
+    return row | {"interval": (0.4, 0.6), "speed": 0.0, "short": [False], "passed_over": False} | given
 
 
 def test_every_task_has_its_baseline_and_its_gap() -> None:

@@ -396,6 +396,59 @@ def test_the_best_short_trial_answers_where_the_longer_training_is_no_better(
     assert is_network(rows) != is_short
 
 
+def wrong_answers(table: CandidateTable, wrong: list[int]) -> torch.Tensor:
+    """Logits that are wrong for some images."""
+    second = torch.where(table.truth == 1, 2.0, -2.0)
+    second[wrong] *= -1
+    return torch.stack([-second, second], dim=1)
+
+
+@pytest.mark.parametrize("measured_on", ["validation", "cross-fitted"])
+def test_what_is_ahead_but_cannot_answer_stays_in_the_table_and_says_why(
+    measured_on: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A longer training that is extended again has no network of the short trials any more; and of those that
+    folds measured, none was kept. Its rows vanished, and no mean was made with the network that is there."""
+    data: Any = open_data("digits", DataConfig())
+    truth = torch.tensor([1, 0] * 10)
+    table = CandidateTable(data, Problem("classification", 2), data.test, measured_on, truth)
+    setting = NeighborsSetting(neighbors=1, task="classification", outputs=2)
+    method = Method(name="k nearest neighbors", sees="pixels", setting=setting)
+    descriptor = Part(name="knn", words="baselines.k nearest neighbors", method=method)
+    table.add([descriptor], wrong_answers(table, list(range(14))))
+    for name, wrong in (("a", 0), ("b", 18)):
+        part = Part(name=name, words="candidates.scratch")
+        table.add([part], wrong_answers(table, list(range(wrong))), speed=1.0)
+    network = vt.create(
+        "ViT-Ti/16", num_classes=2, image_size=16, width=16, depth=1, heads=1, mlp_dim=16, seed=1
+    )
+    run = RunDirectory.create(tmp_path / "run", RunConfig())
+    run.save_model(network)
+    if table.held_out:
+        (run.path / "metrics.jsonl").write_text('{"step": 1, "epoch": 1}\n')
+    monkeypatch.setattr(trials, "network_outputs", lambda *_, **__: wrong_answers(table, [18, 19]))
+    monkeypatch.setattr(trials, "final_model", lambda *_: network)
+    material: Any = None
+    trained = Trained(run, data, material, network, 1.0, 0.0)
+    options: dict[str, Any] = {"device": CPU, "workers": 0, "batch_size": 1, "world": ON_CPU.world}
+    comparison = trials.CandidateComparison(trials.TrainingMethod("b", "scratch"), table)
+    _, sentences = comparison.choose(trained, **options)
+    rows = json.loads((run.path / "candidates.json").read_text())
+    short = "a (short trial)" if table.held_out else "a"
+    assert rows[0]["name"] == ("b" if table.held_out else "knn")
+    assert rows[1]["name"] == short
+    assert [each["name"] for each in rows if each["passed_over"]] == [short]
+    assert any(each["name"] == "mean of b and knn" for each in rows) == table.held_out
+    for language, words in (("en", "cannot answer: network not kept"), ("ko", "네트워크가 남아 있지 않아")):
+        with speaking(language):
+            assert words in candidate_title(rows[1])
+            assert words not in candidate_title(rows[0])
+    chosen, passed_over = sentences
+    assert chosen.startswith("chosen as the model: ")
+    assert passed_over.startswith("ahead, but cannot answer: a network from scratch")
+    assert [each.name for each in table.rows()] == [each["name"] for each in rows]
+
+
 def test_scores_of_numbers_and_of_labels() -> None:
     numbers = torch.tensor([1.0, 2.0, 3.0])
     regression = MEASURES["number"]

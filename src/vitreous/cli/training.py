@@ -89,7 +89,7 @@ def print_result(result: RunResult) -> None:
     if result.evaluation:
         print_metrics(result.evaluation, result.extra.get("baselines", ()))
     if result.candidates:
-        count = len(result.candidates)
+        count = result.answering_count
         print(said("the model is the best of {count} candidates: {name}", count=count, name=result.title))
     if "objective" in result.extra:
         objective, loss = result.extra["objective"], result.extra["loss"]

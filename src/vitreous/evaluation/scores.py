@@ -371,8 +371,16 @@ def is_network(candidates: Sequence[Mapping[str, Any]]) -> bool:
     return not candidates or (candidates[0]["speed"] > 0 and not any(candidates[0].get("short", ())))
 
 
+def answering_count(candidates: Sequence[Mapping[str, Any]]) -> int:
+    """Return how many candidates are compared, without those that were passed over."""
+    return sum(not row.get("passed_over") for row in candidates)
+
+
 def candidate_title(row: Mapping[str, Any]) -> str:
-    """Return the name of a candidate in the language that is spoken."""
+    """Return the name of a candidate in the language that is spoken, and why it cannot answer, where it is
+    ahead of the one that does."""
+    if row.get("passed_over"):
+        return phrase("candidates.passed-over", name=candidate_title({**row, "passed_over": False}))
     if not row.get("words"):
         return str(row["name"])
     names = [phrase(words, init=init) for words, init in zip(row["words"], row["init"], strict=True)]

@@ -23,7 +23,7 @@ from vitreous.data.image_samples import ContactSheet
 from vitreous.evaluation.classical import Baseline
 from vitreous.evaluation.classification import ClassificationEvaluation, MultiLabelEvaluation
 from vitreous.evaluation.result import Evaluation
-from vitreous.evaluation.scores import candidate_title, is_network
+from vitreous.evaluation.scores import answering_count, candidate_title, is_network
 from vitreous.extensions import addons, contributed
 from vitreous.inspection import run_figures
 from vitreous.inspection.charts import Chart
@@ -116,7 +116,7 @@ def lead_of(model: Model, candidates: Sequence[Mapping[str, Any]]) -> str:
     line = f"{model_summary(model)}."
     if not candidates:
         return line
-    chosen = phrase("head.answers", name=candidate_title(candidates[0]), count=len(candidates))
+    chosen = phrase("head.answers", name=candidate_title(candidates[0]), count=answering_count(candidates))
     return f"{chosen} {line}"
 
 

@@ -90,6 +90,7 @@ class Trial:
         words: its name in the catalog of languages; of a mean the names of both.
         init: the encoder that each name speaks of.
         short: of each, whether it is the network of a short trial, beside one that was trained longer.
+        passed_over: whether it is ahead of what answers, but cannot answer: its network was not kept.
     """
 
     name: str
@@ -104,6 +105,7 @@ class Trial:
     words: tuple[str, ...] = ()
     init: tuple[str | None, ...] = ()
     short: tuple[bool, ...] = ()
+    passed_over: bool = False
 
     @property
     def merit(self) -> tuple[float, float]:
@@ -185,11 +187,16 @@ class Part(Config):
 @dataclass(frozen=True)
 class Candidate:
     """Parts that answer together, and their answers to the images that decide; a row of NaN for an image that
-    could not be read."""
+    could not be read.
+
+    Attributes:
+        can_answer: False where it has a network that was not kept.
+    """
 
     parts: tuple[Part, ...]
     outputs: Outputs
     trial: Trial
+    can_answer: bool = True
 
     @property
     def learns(self) -> bool:
@@ -206,15 +213,22 @@ class Candidate:
         """Whether the network of a short trial is among them, beside one that was trained longer."""
         return any(part.short for part in self.parts)
 
-    def as_short(self) -> Candidate:
-        """Return it as one of the short trials, which another network may have the name of."""
+    def as_short(self, kept: str | None) -> Candidate:
+        """Return it as one of the short trials, which another network may have the name of. kept: the one
+        whose network is there."""
         if not self.learns:
             return self
         parts = tuple(part.model_copy(update={"short": part.method is None}) for part in self.parts)
         name = f"{self.trial.name} (short trial)"
-        return replace(
+        short = replace(
             self, parts=parts, trial=replace(self.trial, name=name, short=tuple(p.short for p in parts))
         )
+        return short.with_network(kept)
+
+    def with_network(self, kept: str | None) -> Candidate:
+        """Return it as it can answer where one network is there, by its name, or none."""
+        there = all(part.method is not None or part.name == kept for part in self.parts)
+        return replace(self, can_answer=there)
 
 
 @dataclass(frozen=True)
@@ -358,22 +372,34 @@ class CandidateTable:
         return torch.cat([crossed, asked]) if self.before else asked
 
     def ranked(self) -> list[Candidate]:
-        """Return the candidates, the best first.
+        """Return the candidates, the best first; what is ahead of it, but cannot answer, after that.
 
         Where folds of the training set decide, the network that was measured is not the one that would
         answer: that one learns longer and from all images, and none is left to measure it. There a network,
         or a mean with one, stands before the best method without steps only if it is ahead of it by more
         than chance.
         """
-        ranked = sorted(self.candidates, key=lambda each: each.trial.merit, reverse=True)
+        ranked, passed_over = list[Candidate](), list[Candidate]()
+        for each in sorted(self.candidates, key=lambda each: each.trial.merit, reverse=True):
+            (passed_over if each.trial.passed_over else ranked).append(each)
         without_steps = next((each for each in ranked if not each.learns), None)
-        if self.held_out or without_steps is None:
-            return ranked
-        first, by_chance = list[Candidate](), list[Candidate]()
-        place = next(place for place, each in enumerate(ranked) if each is without_steps)
-        for each in ranked[:place]:
-            (first if self.is_clearly_worse(without_steps, each) else by_chance).append(each)
-        return [*first, without_steps, *by_chance, *ranked[place + 1 :]]
+        if not self.held_out and without_steps is not None:
+            first, by_chance = list[Candidate](), list[Candidate]()
+            place = next(place for place, each in enumerate(ranked) if each is without_steps)
+            for each in ranked[:place]:
+                (first if self.is_clearly_worse(without_steps, each) else by_chance).append(each)
+            ranked = [*first, without_steps, *by_chance, *ranked[place + 1 :]]
+        return [*ranked[:1], *passed_over, *ranked[1:]]
+
+    def choose(self) -> Candidate | None:
+        """Return the first that can answer; those ahead of it are marked as passed over."""
+        ranked = self.ranked()
+        place = next((place for place, each in enumerate(ranked) if each.can_answer), None)
+        if place is None:
+            return None
+        passed_over = [replace(each, trial=replace(each.trial, passed_over=True)) for each in ranked[:place]]
+        self.candidates = [*passed_over, *ranked[place:]]
+        return ranked[place]
 
     @property
     def best(self) -> Candidate | None:
@@ -555,7 +581,7 @@ def add_means(table: CandidateTable) -> list[Trial]:
     descriptors: dict[str, Candidate] = {}
     for each in table.ranked():
         [part, *others] = each.parts
-        if not others and not each.is_constant:
+        if not others and each.can_answer and not each.is_constant:
             families.setdefault(part.family, each)
             if part.descriptor is not None:
                 descriptors.setdefault(part.descriptor, each)

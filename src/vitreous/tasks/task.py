@@ -16,7 +16,7 @@ from torch import nn
 
 from vitreous.checkpoints.runs import CANDIDATES, check_data_present, run_folder
 from vitreous.errors import InputError, Param
-from vitreous.evaluation.scores import candidate_title
+from vitreous.evaluation.scores import answering_count, candidate_title
 from vitreous.outside import read_text
 from vitreous.results import failures
 from vitreous.training.config import CommandConfig
@@ -197,6 +197,11 @@ class RunResult:
     def title(self) -> str:
         """The candidate that answers, in words."""
         return candidate_title(self.candidates[0]) if self.candidates else ""
+
+    @property
+    def answering_count(self) -> int:
+        """How many candidates it is the best of."""
+        return answering_count(self.candidates)
 
     def to_json(self) -> dict[str, object]:
         measured: dict[str, Any] = {"task": self.task, "metrics": {}, "count": 0, "failed": []}

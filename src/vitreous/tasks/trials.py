@@ -460,7 +460,7 @@ class Trials:
             most = LONGEST_TRIAL / 60 / len(parts)
             config = with_training(config, length=length_of(minutes=min(config.training.minutes, most)))
         outputs = torch.full((len(table.images), table.problem.outputs), float("nan"))
-        speed = 0.0
+        speed = 1.0  # not 0, which is that of methods without steps
         for part, rows in parts:
             answers, per_second, network = trained_answers(config, part, self.device)
             outputs[torch.from_numpy(rows)] = answers
@@ -704,6 +704,10 @@ class CandidateComparison:
             if chosen is not None:
                 row = replace(chosen.trial, seconds=0.0).sentence()
                 sentences.append(said("chosen as the model: {row}", row=row))
+                for each in table.rows():
+                    if each.passed_over:
+                        row = replace(each, seconds=0.0).sentence()
+                        sentences.append(said("ahead, but cannot answer: {row}", row=row))
                 alone = chosen.learns and len(chosen.parts) == 1 and not chosen.is_short
                 if not alone:
                     network: Any = trained.model
@@ -740,10 +744,9 @@ def last_comparison(
 ) -> Candidate | None:
     """Return the first of the table once the trained network is in it, beside the short trials: the best of
     these answers where the longer training is no better."""
-    learned = bool(trained.run.metrics())
+    learned, kept = bool(trained.run.metrics()), short_trial_of(trained.run.path)
     if table.held_out:
-        kept = short_trial_of(trained.run.path)
-        table.candidates = [each.as_short() for each in table.candidates]
+        table.candidates = [each.as_short(kept) for each in table.candidates]
         if learned:
             outputs = network_outputs(
                 trained.model,
@@ -756,22 +759,7 @@ def last_comparison(
             speed = images_per_second(trained.run) or 1.0  # not 0, which is that of methods without steps
             table.add([training.part], outputs, seconds=trained.seconds, speed=speed)
             add_means(table)
-        ranked = table.ranked()
-        found = next((each for each in ranked if can_answer(each, kept)), None)
-        while ranked and ranked[0] is not found:  # its network is not there any more
-            ranked.pop(0)
-        table.candidates = ranked
-        return found
-    able = [each for each in table.ranked() if not each.learns or (learned and of_training(each, training))]
-    return next(iter(able), None)
-
-
-def can_answer(candidate: Candidate, kept: str | None) -> bool:
-    """Return whether the network of a candidate is there, where it has one. kept: the name of the short trial
-    whose network is."""
-    return all(part.name == kept for part in candidate.parts if part.short)
-
-
-def of_training(candidate: Candidate, training: TrainingMethod) -> bool:
-    """Return whether the network of a candidate is that of a training."""
-    return all(part.method is not None or part.name == training.name for part in candidate.parts)
+    else:
+        trained_part = training.name if learned else None
+        table.candidates = [each.with_network(trained_part) for each in table.candidates]
+    return table.choose()
