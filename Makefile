@@ -78,14 +78,15 @@ test-lowest:
 # The versions of requirements/dev.txt, checked by their hashes, in the place of the newest; then any target.
 locked:
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(PIP) --upgrade pip
+	$(PIP) --require-hashes -r requirements/pip.txt
 	$(PIP) --index-url $(TORCH_INDEX) torch torchvision || $(PIP) torch torchvision
 	$(PIP) --no-deps --require-hashes -r requirements/dev.txt
 	$(PIP) --no-deps --editable .
 	touch .venv/train .venv/dev .venv/slow
 
 # PyTorch and torchvision are not in the files: constraints.txt pins their versions, and the build for CPUs or CUDA,
-# which has other hashes, is the machine's choice. sbom.txt has the tool that writes a release's bill of materials.
+# which has other hashes, is the machine's choice. sbom.txt has the tool that writes a release's bill of materials,
+# pip.txt the installer itself, which Python's own pip installs.
 NOT_LOCKED := torch torchvision triton cuda-bindings cuda-pathfinder cuda-toolkit $(addprefix nvidia-,cublas cuda-cupti \
   cuda-nvrtc cuda-runtime cudnn-cu13 cufft cufile curand cusolver cusparse cusparselt-cu13 nccl-cu13 nvjitlink \
   nvshmem-cu13 nvtx)
@@ -97,6 +98,7 @@ lock:
 	$(COMPILE) --extra serve --extra data -o requirements/serve.txt
 	$(COMPILE) --extra dev --extra slow -o requirements/dev.txt
 	echo 'cyclonedx-bom>=7,<8' | $(subst pyproject.toml,-,$(COMPILE)) -o requirements/sbom.txt
+	echo pip | $(subst pyproject.toml,-,$(COMPILE)) -o requirements/pip.txt
 
 docs: .venv/dev
 	$(BIN)/python docs/build.py

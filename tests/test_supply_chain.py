@@ -60,10 +60,15 @@ def test_what_workflows_install_is_pinned() -> None:
         assert "pipx" not in text
         for line in re.findall(r"pip install.*", text):
             assert "--require-hashes" in line, f"{path.name}: {line}"
-    tools = (ROOT / "requirements" / "sbom.txt").read_text()
-    entries = re.split(r"\n(?=[\w.-]+==)", tools)[1:]
-    assert "cyclonedx-bom" in {entry.partition("==")[0] for entry in entries}
-    assert [entry for entry in entries if "--hash=sha256:" not in entry] == []
+    for name, tool in (("sbom", "cyclonedx-bom"), ("pip", "pip")):
+        tools = (ROOT / "requirements" / f"{name}.txt").read_text()
+        entries = re.split(r"\n(?=[\w.-]+==)", tools)[1:]
+        assert tool in {entry.partition("==")[0] for entry in entries}
+        assert [entry for entry in entries if "--hash=sha256:" not in entry] == []
+    _, _, locked = (ROOT / "Makefile").read_text().partition("\nlocked:\n")
+    first, _, _ = locked.partition("torch")
+    assert "--require-hashes -r requirements/pip.txt" in first
+    assert "--upgrade" not in first
 
 
 def test_workflows_call_what_there_is() -> None:
