@@ -64,6 +64,28 @@ PARTS = {
 }
 
 
+def held_out_by_use(
+    held_out: Mapping[str, ImageDataset], config: DataConfig, *, where: str
+) -> dict[str, ImageDataset]:
+    """Return the held-out parts of a source as "test" and "validation", as `with_own_parts` does. Raises
+    InputError: there are others, or a validation set is to be split off besides."""
+    if not held_out:
+        return {}
+    if len(held_out) == 1:
+        return {"test": next(iter(held_out.values()))}
+    named = {part_called(name): part for name, part in held_out.items()}
+    if named.keys() != {"test", "val"} or len(held_out) > 2:
+        raise InputError(
+            f"{where} has the splits {', '.join(held_out)} besides train: keep only val and test"
+        )
+    if config.validation_fraction not in ("auto", 0):
+        raise InputError(
+            f"{where} has a validation set, so data.validation_fraction={config.validation_fraction} "
+            "has no effect: leave it out"
+        )
+    return {"test": named["test"], "validation": named["val"]}
+
+
 def split(images: ImageDataset, config: DataConfig) -> SplitParts:
     """(train, validation, test) of a source that has no split of its own."""
     return with_own_parts(images, {}, config, where=images.name(0))
@@ -85,21 +107,7 @@ def with_own_parts(
     """
     if config.split and config.split.exclude:
         train, held_out = without_excluded(train, held_out, Path(config.split.exclude))
-    own = {"train": train}
-    named = {part_called(name): part for name, part in held_out.items()}
-    if len(held_out) == 1:
-        [own["test"]] = held_out.values()
-    elif held_out:
-        if named.keys() != {"test", "val"} or len(held_out) > 2:
-            raise InputError(
-                f"{where} has the splits {', '.join(held_out)} besides train: keep only val and test"
-            )
-        own["test"], own["validation"] = named["test"], named["val"]
-        if config.validation_fraction not in ("auto", 0):
-            raise InputError(
-                f"{where} has a validation set, so data.validation_fraction={config.validation_fraction} "
-                "has no effect: leave it out"
-            )
+    own = {"train": train, **held_out_by_use(held_out, config, where=where)}
     fraction = 0.0 if "validation" in own else validation_fraction(config, len(train), len(train.classes))
     if held_out and not fraction:
         asked = f"group_by={config.group_by!r}" if config.group_by else ""

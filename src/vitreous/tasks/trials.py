@@ -256,25 +256,7 @@ def compare_candidates(trials: Trials) -> tuple[TrainingMethod, tuple[str, ...]]
         offline = bool(trials.options.get("offline"))
         encoders += filter(None, [encoder_at_hand(task, data, settings, tell, offline=offline)])
     for name in reversed(encoders):
-        if name in INSTALLED_ENCODERS:
-            trials.add_photos(name)
-            # Its Transformer layers learn; the stem stays as it is.
-            base = {"training": {"freeze": ["stem"], **trials.first_head}, "model": {"image_size": 128}}
-            trainings.insert(0, TrainingMethod(f"fine-tuned {name}", "tuned", name, base))
-            continue
-        first_head = trials.first_head
-        tuned = TrainingMethod(f"fine-tuned {name}", "tuned", name, {"training": first_head})
-        begun = task.plan(data, settings, init=tuned.init, base=tuned.settings)
-        try:
-            trials.add_heads(name, begun.config)
-        except InputError as error:  # weights that are not finite, for example
-            tell(said("{name} is not used: {reason}", name=name, reason=error))
-            continue
-        # A large encoder may forget what it knows where all of its weights are trained.
-        if encoder_weight_count(described_checkpoint(name)[0]) >= SMALL_ENCODER:
-            both: dict[str, Any] = {"training": {**first_head, **LORA}}
-            trainings.insert(0, TrainingMethod(f"LoRA of {name}", "lora", name, both))
-        trainings.insert(0, tuned)
+        trainings = [*compare_encoder(trials, name), *trainings]
 
     # ---- Short trainings of networks
 
@@ -298,6 +280,29 @@ def compare_candidates(trials: Trials) -> tuple[TrainingMethod, tuple[str, ...]]
                 raise
         trials.add_means()
     return trials.decide(trainings)
+
+
+def compare_encoder(trials: Trials, name: str) -> list[TrainingMethod]:
+    """Add heads on the features of an encoder to the candidates. Return the trainings that begin with it;
+    none of one that cannot be used, which is said."""
+    if name in INSTALLED_ENCODERS:
+        trials.add_photos(name)
+        # Its Transformer layers learn; the stem stays as it is.
+        base = {"training": {"freeze": ["stem"], **trials.first_head}, "model": {"image_size": 128}}
+        return [TrainingMethod(f"fine-tuned {name}", "tuned", name, base)]
+    first_head = trials.first_head
+    tuned = TrainingMethod(f"fine-tuned {name}", "tuned", name, {"training": first_head})
+    begun = trials.task.plan(trials.data, trials.settings, init=tuned.init, base=tuned.settings)
+    try:
+        trials.add_heads(name, begun.config)
+    except InputError as error:  # weights that are not finite, for example
+        trials.tell(said("{name} is not used: {reason}", name=name, reason=error))
+        return []
+    # A large encoder may forget what it knows where all of its weights are trained.
+    if encoder_weight_count(described_checkpoint(name)[0]) < SMALL_ENCODER:
+        return [tuned]
+    both: dict[str, Any] = {"training": {**first_head, **LORA}}
+    return [tuned, TrainingMethod(f"LoRA of {name}", "lora", name, both)]
 
 
 def small_trainings(data: Splits) -> tuple[list[TrainingMethod], Splits]:

@@ -138,12 +138,7 @@ def open_spec(spec: str, config: DataConfig, targets: TargetKind) -> SplitParts:
     if colon and kind == "synthetic":
         return split(small.open_synthetic(rest), small.without_validation(config))
     if colon and kind in BINARIES:
-        folder = local_path(rest)
-        if not rest or not folder.is_dir():
-            raise InputError(f"there is no folder {rest!r}: name the folder that contains the files")
-        if kind == "mnist":
-            return small.open_mnist(folder, config)
-        return small.open_cifar(folder, config, small.CIFAR10 if kind == "cifar10" else small.CIFAR100)
+        return small.open_binary(kind, rest, config)
     if colon and kind in ADDED:
         return imported(ADDED[kind].opened)(rest, config)
     path = local_path(spec)

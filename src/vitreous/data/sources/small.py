@@ -22,7 +22,7 @@ from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ArrayImages, ClassTargets, ImageDataset, SplitParts
 from vitreous.data.held_out import with_own_parts
 from vitreous.errors import InputError, require_packages
-from vitreous.outside import read_regular, read_text
+from vitreous.outside import local_path, read_regular, read_text
 
 
 def open_digits(config: DataConfig) -> SplitParts:
@@ -118,6 +118,16 @@ class CifarFiles(NamedTuple):
 BATCHES = (*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin")
 CIFAR10 = CifarFiles("cifar-10-batches-bin", BATCHES, "data_batch_1", "batches.meta.txt", 10, 1)
 CIFAR100 = CifarFiles("cifar-100-binary", ("train.bin", "test.bin"), "train", "fine_label_names.txt", 100, 2)
+
+
+def open_binary(kind: str, place: str, config: DataConfig) -> SplitParts:
+    """Return the parts of MNIST or CIFAR from a folder with their files. Raises InputError: there is none."""
+    folder = local_path(place)
+    if not place or not folder.is_dir():
+        raise InputError(f"there is no folder {place!r}: name the folder that contains the files")
+    if kind == "mnist":
+        return open_mnist(folder, config)
+    return open_cifar(folder, config, CIFAR10 if kind == "cifar10" else CIFAR100)
 
 
 def open_cifar(root: Path, config: DataConfig, files: CifarFiles) -> SplitParts:
