@@ -22,7 +22,7 @@ from vitreous.evaluation.classification import ClassificationEvaluation
 from vitreous.evaluation.result import Answers
 from vitreous.inspection import run_figures
 from vitreous.inspection.page import Exhibit
-from vitreous.inspection.run_figures import predictions_figure
+from vitreous.inspection.run_figures import LIMITS, predictions_figure
 from vitreous.inspection.run_report import write_run_report
 from vitreous.models.model import build_model
 from vitreous.models.stored import BadImage, ImageLike
@@ -137,10 +137,9 @@ def test_layers_that_never_learned_have_no_attention_to_show() -> None:
     assert figure_of(model=model)[1]["attention"]
 
 
-def test_attention_of_the_images_with_the_largest_losses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_figures, "ATTENDED", 9)
+def test_attention_of_the_images_with_the_largest_losses() -> None:
     model = tiny()
-    _, data = figure_of()
+    _, data = figure_of(limits=LIMITS._replace(attended=9))
     loss = np.array(data["models"][0]["loss"])
     assert set(data["attention"]) == {str(i) for i in np.argsort(-loss, kind="stable")[:9]}
     with vt.capture_attention(model) as attention:
@@ -148,19 +147,20 @@ def test_attention_of_the_images_with_the_largest_losses(monkeypatch: pytest.Mon
     wanted = attention.maps[-1].mean(dim=1)[0, 0, 1:]
     wanted = (wanted / max(wanted.max(), 4 * wanted.mean()) * 255).round().numpy()
     assert np.abs(np.frombuffer(base64.b64decode(data["attention"]["0"]), np.uint8) - wanted).max() <= 1
-    monkeypatch.setattr(run_figures, "ATTENTION_WORK", 1)
-    assert len(figure_of()[1]["attention"]) == 8, "of a large model of a few images"
+    assert len(figure_of(limits=LIMITS._replace(work=1))[1]["attention"]) == 8, (
+        "of a large model of a few images"
+    )
 
 
-def test_many_images_are_small_and_on_several_sheets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_figures, "SPRITE_BYTES", 6_000)
-    monkeypatch.setattr(run_figures, "MOST_IMAGES", 1100)
-    monkeypatch.setattr(run_figures, "TRIED", 20)
+def test_many_images_are_small_and_on_several_sheets() -> None:
+    limits = LIMITS._replace(bytes=6_000, images=1100, tried=20)
     noise = np.random.default_rng(0).integers(0, 255, (1200, 24, 24, 3), dtype=np.uint8)
     images: ImageDataset = ArrayImages(noise, np.zeros(1200, int), ("a",), name="noise")
     answers = Answers((), [0.0] * 1200, [1.0] * 1200, np.arange(1200.0), loss_name="absolute_error")
     names = [str(i) for i in range(1200)]
-    figure = predictions_figure({"run": answers}, names, images, range(1200), vt.Preprocessing(size=(24, 16)))
+    figure = predictions_figure(
+        {"run": answers}, names, images, range(1200), vt.Preprocessing(size=(24, 16)), limits=limits
+    )
     data = json.loads(re.search(r"json\">(.*?)</script>", str(figure.html), re.DOTALL)[1])  # type: ignore[index]
     assert data["names"] == names[100:], "those with the largest losses, in the order of the data"
     assert [len(data["sheets"]), data["size"]] == [2, [16, 11]]

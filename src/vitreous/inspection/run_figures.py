@@ -57,17 +57,25 @@ LEVEL = "-"  # the symbol of a horizontal line
 EACH_EPOCH = 60  # epochs, up to which each has a tick
 WIDE = 5  # times the lowest value: what spans more can be seen on a logarithmic axis
 Curve = tuple[list[float], list[float]]  # epochs and values
-MOST_IMAGES = 50_000
-SPRITE_BYTES = 9_000_000  # of all thumbnails; base64 makes them a third larger
 SIDES = (96, 64, 48, 40, 32, 24, 16)  # of a thumbnail, in pixels
 PIXELATED = 64  # pixels of the model's images, below which thumbnails are enlarged with hard edges
 LOSSLESS = 32  # the largest side that is stored without loss where there is room
 QUALITIES = (80, 50, 25)
 COLUMNS, ROWS = 40, 25  # of thumbnails in one sheet
-TRIED = 200  # thumbnails that the size of all is estimated from
-ATTENDED = 400  # images whose attention is shown, at most
-ATTENTION_WORK = 1e12  # parameters x tokens x images
 ATTENTION_BATCH = 8
+
+
+class FigureLimits(NamedTuple):
+    """How much a figure of predictions holds."""
+
+    images: int = 50_000
+    bytes: int = 9_000_000  # of all thumbnails; base64 makes them a third larger
+    tried: int = 200  # thumbnails that the size of all is estimated from
+    attended: int = 400  # images whose attention is shown, at most
+    work: float = 1e12  # for their attention: parameters x tokens x images
+
+
+LIMITS = FigureLimits()
 
 
 class Mark(NamedTuple):
@@ -366,6 +374,7 @@ def predictions_figure(
     entry: str = "predictions",
     attending: Model | None = None,
     matrix: bool = True,
+    limits: FigureLimits = LIMITS,
     **values: Any,
 ) -> Exhibit:
     """Show the answers of one or several models to the same images.
@@ -378,15 +387,16 @@ def predictions_figure(
         attending: the model whose attention is shown on the images with the largest losses, where its layers
             have learned.
         matrix: whether it has the confusion matrix, where the rest of the page has none.
+        limits: to how much is shown.
         values: that the words of the exhibit need besides.
     """
     first = next(iter(models.values()))
     order = np.argsort(-np.nan_to_num(first.loss), kind="stable")
-    shown = np.sort(order[:MOST_IMAGES])  # of more images those with the largest losses
+    shown = np.sort(order[: limits.images])  # of more images those with the largest losses
     some = images.subset(np.asarray(indices)[shown])
-    size, sheets = thumbnails(some, preprocessing)
+    size, sheets = thumbnails(some, preprocessing, limits)
     place = {row: number for number, row in enumerate(shown.tolist())}
-    attended = [place[row] for row in order[:MOST_IMAGES].tolist()]
+    attended = [place[row] for row in order[: limits.images].tolist()]
     vit = attending if isinstance(attending, ViT) and not attending.has_untrained_layers else None
     data = {
         "classes": list(first.classes),
@@ -398,7 +408,7 @@ def predictions_figure(
         "columns": COLUMNS,
         "perSheet": COLUMNS * ROWS,
         "sheets": sheets,
-        "attention": dict(attention_maps(vit, some, attended)) if vit else {},
+        "attention": dict(attention_maps(vit, some, attended, limits)) if vit else {},
         "grid": vit.config.grid if vit else None,
         "heat": base64.b64encode(inferno().tobytes()).decode(),
         "matrix": matrix,
@@ -432,14 +442,16 @@ def packed_answers(name: str, answers: Answers, rows: np.ndarray) -> dict[str, o
     }
 
 
-def thumbnails(images: ImageDataset, preprocessing: Preprocessing) -> tuple[tuple[int, int], list[str]]:
+def thumbnails(
+    images: ImageDataset, preprocessing: Preprocessing, limits: FigureLimits
+) -> tuple[tuple[int, int], list[str]]:
     """Return all images as the model sees them, as large as all of them together may be: (H, W) of each, and
     the sheets that they are on, from left to right and from top to bottom."""
-    tried = images.subset(np.array(images.sample(min(TRIED, len(images)))))
+    tried = images.subset(np.array(images.sample(min(limits.tried, len(images)))))
     for side, quality in thumbnail_sizes(max(preprocessing.size)):
         size = small_size(preprocessing.size, side)
         sheets = [webp(sheet, quality) for sheet in sheets_of(tried, preprocessing, size)]
-        if sum(map(len, sheets)) * len(images) / len(tried) < SPRITE_BYTES:
+        if sum(map(len, sheets)) * len(images) / len(tried) < limits.bytes:
             break
     if len(tried) < len(images):
         sheets = [webp(sheet, quality) for sheet in sheets_of(images, preprocessing, size)]
@@ -500,11 +512,13 @@ def webp(pixels: UInt8[np.ndarray, "_ _ 3"], quality: int | None) -> bytes:
     return buffer.getvalue()
 
 
-def attention_maps(model: ViT, images: ImageDataset, rows: Sequence[int]) -> Iterator[tuple[int, str]]:
+def attention_maps(
+    model: ViT, images: ImageDataset, rows: Sequence[int], limits: FigureLimits
+) -> Iterator[tuple[int, str]]:
     """Yield what the readout attends to in the last layer, mean of the heads, as bytes of the color scale:
     for as many of the first `rows` as do not take long."""
     work = sum(each.numel() for each in model.parameters()) * model.config.sequence_length
-    chosen = list(rows[: max(min(ATTENDED, int(ATTENTION_WORK / work)), ATTENTION_BATCH)])
+    chosen = list(rows[: max(min(limits.attended, int(limits.work / work)), ATTENTION_BATCH)])
     device = next(model.parameters()).device
     for start in range(0, len(chosen), ATTENTION_BATCH):
         if not (read := list(images.readable(chosen[start : start + ATTENTION_BATCH]))):

@@ -18,11 +18,11 @@ from PIL import Image
 from tests.addons.learn_page.programs import TRAIN, as_data, as_numbers, train_in_pytorch
 
 import vitreous as vt
-from vitreous.addons.learn_page import page as learn_page
 from vitreous.addons.learn_page.page import (
     DIGITS,
     EMOJI,
     PHOTO,
+    SIZES,
     bundled_samples,
     in_8_bits,
     page_of_run,
@@ -60,9 +60,10 @@ def make_images(model: ViT, count: int = 3) -> list[tuple[Image.Image, str]]:
     return [(Image.fromarray(rng.integers(0, 256, shape, dtype=np.uint8)), f"<{n}>") for n in range(count)]
 
 
-def written(path: Path, model: ViT) -> tuple[Path, dict[str, Any]]:
-    """The page and its data."""
-    page = write_learn_page(path / "learn.html", model, make_images(model), name="tiny").page
+def written(path: Path, model: ViT, **sizes: float) -> tuple[Path, dict[str, Any]]:
+    """The page and its data; `sizes` stand in for those of large models."""
+    limits = SIZES._replace(**sizes)
+    page = write_learn_page(path / "learn.html", model, make_images(model), name="tiny", sizes=limits).page
     found = re.search(r'id="data">(.*?)</script>', page.read_text("utf-8"), re.DOTALL)
     assert found
     return page, json.loads(found[1])
@@ -103,28 +104,19 @@ def test_people_see_more_pixels_than_the_model(tmp_path: Path) -> None:
     assert np.abs(np.asarray(shown, int) - np.asarray(seen, int)).mean() < 8
 
 
-def test_larger_models_are_stored_in_16_bits_and_the_difference_is_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(learn_page, "EXACT", 100)
+def test_larger_models_are_stored_in_16_bits_and_the_difference_is_measured(tmp_path: Path) -> None:
     model = make_model()
-    _, data = written(tmp_path, model)
+    _, data = written(tmp_path, model, exact=100)
     assert data["bits"] == 16
     assert 0 < data["rounding"] < 0.01
     assert len(base64.b64decode(data["weights"])) == 2 * sum(each.numel() for each in model.parameters())
 
 
-def test_still_larger_models_are_stored_in_8_bits_where_that_changes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(learn_page, "EXACT", 100)
-    monkeypatch.setattr(learn_page, "COMPACT", 100)
+def test_still_larger_models_are_stored_in_8_bits_where_that_changes_nothing(tmp_path: Path) -> None:
     model = make_model()
-    monkeypatch.setattr(learn_page, "QUIET", 0.0)
-    _, data = written(tmp_path, model)
+    _, data = written(tmp_path, model, exact=100, compact=100, quiet=0.0)
     assert (data["bits"], data["compact"]) == (16, [])
-    monkeypatch.setattr(learn_page, "QUIET", 1.0)
-    _, data = written(tmp_path, model)
+    _, data = written(tmp_path, model, exact=100, compact=100, quiet=1.0)
     assert data["bits"] == 8
     names = {name for name, *_ in data["compact"]}
     assert "blocks.0.mlp.expand.weight" in names
@@ -151,12 +143,8 @@ def test_of_several_models_that_answer_together_the_page_has_the_vit(tmp_path: P
         write_learn_page(tmp_path / "other.html", without, images, name="other")
 
 
-def test_models_that_are_too_large_have_recorded_tensors(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(learn_page, "LARGEST", 100)
-    monkeypatch.setattr(learn_page, "RECORDED_BYTES", 10_000)
-    _, data = written(tmp_path, make_model(depth=5))
+def test_models_that_are_too_large_have_recorded_tensors(tmp_path: Path) -> None:
+    _, data = written(tmp_path, make_model(depth=5), largest=100, recorded=10_000)
     assert len(data["recorded"]) == len(data["samples"]) == 2
     names = [name for name, *_ in data["recorded"][0]["index"]]
     assert "blocks.2.attention.qkv" in names
@@ -458,13 +446,9 @@ def test_the_first_screen_says_whether_the_model_has_learned(
     assert offered == [trained] * 3
 
 
-def test_recorded_tensors_equal_pytorch_to_16_bits(
-    browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(learn_page, "LARGEST", 100)
-    monkeypatch.setattr(learn_page, "RECORDED_BYTES", 10_000)
+def test_recorded_tensors_equal_pytorch_to_16_bits(browser: Any, tmp_path: Path) -> None:
     model = make_model(depth=5)
-    page, _ = written(tmp_path, model)
+    page, _ = written(tmp_path, model, largest=100, recorded=10_000)
     words = catalog("en")["learn"]["words"]
     with Visit(browser, page, shown="#softmax") as tab:
         found = tab.evaluate(TRACE)
@@ -901,12 +885,10 @@ def test_heads_are_switched_off_together(browser: Any, page: Path) -> None:
 
 @pytest.mark.parametrize("recorded", [False, True])
 def test_a_model_without_a_class_token_opens_at_the_patch_that_counts(
-    browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recorded: bool
+    browser: Any, tmp_path: Path, recorded: bool
 ) -> None:
-    if recorded:
-        monkeypatch.setattr(learn_page, "LARGEST", 100)
     model = make_model(class_token=False, pooling="mean", channels=3)
-    page, data = written(tmp_path, model)
+    page, data = written(tmp_path, model, **({"largest": 100} if recorded else {}))
     assert bool(data["recorded"]) == recorded
     for number, (image, _) in enumerate(make_images(model, 2)):
         with torch.inference_mode():

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -60,12 +60,7 @@ SITE = "https://vitreous.readthedocs.io"  # has the lessons that the story links
 MOST_SAMPLES = 10  # images of the page
 MOST_RECORDED = 2  # of a page of recorded tensors
 SMALL = 1_000_000  # parameters of a model that has the page beside its report
-LARGEST = 16_000_000  # bytes of weights that are in the page
-EXACT = 100_000  # parameters that are stored as fp32; more as fp16
-COMPACT = 500_000  # parameters of which more are stored in 8 bits, where that changes next to nothing
 NARROW = 12  # numbers of a row that is stored in 8 bits, at least
-QUIET = 0.005  # change of a probability that is next to nothing
-RECORDED_BYTES = 12 << 20  # of the recorded results of one image
 # What vit.js computes: of each field that chooses a variant the values that it knows; None: without the part.
 RUNS: dict[str, tuple[object, ...]] = {
     "stem.kind": ("patch", "convolution", "efficientnet-lite"),
@@ -84,6 +79,21 @@ RUNS: dict[str, tuple[object, ...]] = {
     "channels": (1, 3),
 }
 FINE = 224  # pixels of a side in which people see an image of fewer
+
+
+class PageSizes(NamedTuple):
+    """From which sizes on a page stores a model in fewer bits, or its results in its place."""
+
+    exact: int = 100_000  # parameters that are stored as fp32; more as fp16
+    compact: int = (
+        500_000  # parameters of which more are stored in 8 bits, where that changes next to nothing
+    )
+    quiet: float = 0.005  # change of a probability that is nearly nothing
+    largest: int = 16_000_000  # bytes of weights that are in the page
+    recorded: int = 12 << 20  # bytes of the recorded results of one image
+
+
+SIZES = PageSizes()
 
 
 @dataclass(frozen=True)
@@ -120,6 +130,7 @@ def write_learn_page(
     facts: Mapping[str, Any] | None = None,
     bundled: str = "",
     new: bool = False,
+    sizes: PageSizes = SIZES,
 ) -> LearnPage:
     """Write the page atomically. It has all languages, and opens in the one that is spoken.
 
@@ -131,6 +142,7 @@ def write_learn_page(
         facts: of a model that comes with the package, as in `bundled_model_facts`.
         bundled: the name of a model that comes with the package: digits, emoji or photo.
         new: replace nothing, as in `whole`.
+        sizes: from which on less of the model is stored.
 
     Raises:
         InputError: the page cannot run this model.
@@ -143,10 +155,10 @@ def write_learn_page(
     model = copy.deepcopy(shown_model).float().cpu().eval()
     prepared = model.preprocessing
     parameters = sum(each.numel() for each in model.parameters())
-    most = MOST_RECORDED if parameters > LARGEST else None
+    most = MOST_RECORDED if parameters > sizes.largest else None
     shown = [prepared.image(image) for image, _ in samples[:most]]
-    model, bits, rounding = rounded_model(model, prepared(shown))
-    recorded = parameters * bits > 8 * LARGEST
+    model, bits, rounding = rounded_model(model, prepared(shown), sizes)
+    recorded = parameters * bits > 8 * sizes.largest
     if recorded:
         shown = shown[:MOST_RECORDED]
     tensors = {}
@@ -185,7 +197,9 @@ def write_learn_page(
             }
             for image, (original, label) in zip(shown, samples, strict=False)
         ],
-        "recorded": [recording(model, prepared(image)[None]) for image in shown] if recorded else None,
+        "recorded": [recording(model, prepared(image)[None], sizes.recorded) for image in shown]
+        if recorded
+        else None,
         "code": code_of(model),
         "practice": practice,
         "border": least_certain_digit(model, practice) if practice and trained else None,
@@ -313,19 +327,19 @@ def reason_against(model: nn.Module) -> str | None:
 
 
 @torch.inference_mode()
-def rounded_model(model: ViT, images: Tensor) -> tuple[ViT, int, float]:
+def rounded_model(model: ViT, images: Tensor, sizes: PageSizes) -> tuple[ViT, int, float]:
     """Return a model as the page has it, the bits of a weight, and by how much storing them changes a
     probability on images at most."""
     parameters = sum(each.numel() for each in model.parameters())
-    if parameters <= EXACT:
+    if parameters <= sizes.exact:
         return model, 32, 0.0
     before = probabilities(model, images)
     model = model.half().float()
-    if COMPACT < parameters <= LARGEST:
+    if sizes.compact < parameters <= sizes.largest:
         compact = copy.deepcopy(model)
         in_8_bits(compact)
         change = float((probabilities(compact, images) - before).abs().max())
-        if change <= QUIET:
+        if change <= sizes.quiet:
             return compact, 8, change
     return model, 16, float((probabilities(model, images) - before).abs().max())
 
@@ -449,13 +463,13 @@ def as_base64(tensors: Iterable[Tensor], half: bool) -> str:
 
 
 @torch.inference_mode()
-def recording(model: ViT, image: Tensor) -> dict[str, object]:
+def recording(model: ViT, image: Tensor, most_bytes: int) -> dict[str, object]:
     """Return the results of each matrix product of the encoder on an image, as many layers as fit: all, or
     the first, the middle and the last; the tokens after the others; and the logits after every layer."""
     config = model.config
     each = config.sequence_length * (4 * config.width + config.mlp_dim) * 2 + 2 * config.width
     layers = set(range(config.depth))
-    if each * config.depth > RECORDED_BYTES:
+    if each * config.depth > most_bytes:
         layers = {0, config.depth // 2, config.depth - 1}
     results: dict[str, Tensor] = {}
 
