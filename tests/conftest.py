@@ -12,8 +12,11 @@ os.environ["LC_ALL"] = "C.UTF-8"  # pages are in English unless a test says othe
 
 import importlib.util
 import logging
+import resource
 import shutil
-from collections.abc import Iterator
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -23,6 +26,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 from PIL import Image
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import shards
 
@@ -78,6 +82,86 @@ def quick_figures() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Figure, "savefig", blank)
         yield
+
+
+@pytest.fixture
+def hub_constants(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Change what huggingface_hub has read from the environment, which it does when it is imported."""
+    constants = pytest.importorskip("huggingface_hub.constants")
+
+    def change(**values: object) -> None:
+        for name, value in values.items():
+            monkeypatch.setattr(constants, name, value)
+
+    return change
+
+
+@pytest.fixture
+def in_hub_cache(tmp_path: Path, hub_constants: Callable[..., None]) -> Callable[..., str]:
+    """Store a model as the hub's cache has it, in hub/; return its name for `load`."""
+
+    def store(model: Any, name: str, format: str = "huggingface") -> str:
+        import vitreous as vt
+
+        commit, repository = "0" * 40, tmp_path / "hub" / f"models--{name.replace('/', '--')}"
+        vt.save(model, repository / "snapshots" / commit, format=format)
+        (repository / "refs").mkdir()
+        (repository / "refs" / "main").write_text(commit)
+        hub_constants(HF_HUB_CACHE=str(tmp_path / "hub"))
+        return f"hf:{name}"
+
+    return store
+
+
+@pytest.fixture
+def full_disk() -> Callable[[int], AbstractContextManager[None]]:
+    """In the block that it begins, no file becomes larger than so many bytes, as on a disk that is full."""
+
+    @contextmanager
+    def full(most_bytes: int) -> Iterator[None]:
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, hard))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+            signal.signal(signal.SIGXFSZ, handler)
+
+    return full
+
+
+class TimedProducts(TorchDispatchMode):
+    """A processor whose products of matrices in bf16 take `bf16` seconds, and in fp32 one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bf16, self.now = 1.0, 0.0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten.mm.default:
+            self.now += self.bf16 if args[0].dtype == torch.bfloat16 else 1.0
+        return func(*args, **(kwargs or {}))
+
+    def take(self, bf16: float) -> None:
+        """Let the product be timed once more."""
+        from vitreous.training.precision import time_of_bf16
+
+        self.bf16 = bf16
+        time_of_bf16.cache_clear()
+        with self:
+            time_of_bf16()
+
+
+@pytest.fixture
+def products(monkeypatch: pytest.MonkeyPatch) -> Iterator[TimedProducts]:
+    """What a product takes on this processor: `products.take(bf16=0.5)`."""
+    from vitreous.training import precision
+
+    timed = TimedProducts()
+    monkeypatch.setattr(precision, "perf_counter", lambda: timed.now)
+    yield timed
+    precision.time_of_bf16.cache_clear()
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,11 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Collection
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -17,15 +19,19 @@ import torch
 from PIL import Image
 
 import vitreous as vt
-from vitreous.addons.optimize import choice, measuring, processor
+from vitreous.addons.optimize import measuring
 from vitreous.addons.optimize.choice import CHOICE, substitute
+from vitreous.addons.optimize.command import print_optimization
 from vitreous.addons.optimize.engines import BackendConfig, compiled, in_bf16
 from vitreous.addons.optimize.measuring import Measurement
+from vitreous.addons.optimize.processor import saturates_int8
 from vitreous.cli import run
 from vitreous.data.image_list import image_list
 from vitreous.errors import InputError
 from vitreous.evaluation import outputs
 from vitreous.evaluation.calibration import scale_head
+from vitreous.languages import speaking
+from vitreous.training.machine import WIDE
 
 COLORS = {"ant": (200, 60, 50), "bee": (60, 190, 70), "cat": (50, 60, 200)}
 
@@ -125,7 +131,7 @@ def test_a_chosen_file_answers_without_pytorch(
     vt.predict(model, place / "photos", out=tmp_path / "answers", progress=False)
     assert "onnx fp32" in capsys.readouterr().err  # so do the answers to any number of images
     with monkeypatch.context() as elsewhere:  # a machine without the engine
-        elsewhere.setattr(choice, "is_installed", lambda name: name != "onnxruntime")
+        elsewhere.setitem(sys.modules, "onnxruntime", None)
         with pytest.warns(UserWarning, match="asks for onnxruntime, which is not installed"):
             (other,) = vt.predict(model, image, progress=False)
         assert [each.label for each in other.top] == [each.label for each in plain.top]
@@ -173,14 +179,13 @@ def test_candidates_are_named_in_the_language_of_the_user(
     merging = row_of(BackendConfig("onnx", "int8", 4), 2.0)
     rows = (row_of(BackendConfig("eager", "fp32"), 1.0), replace(merging, name="another name"))
     found = measuring.Optimization("m", "photos", "test set", 36, 0.003, 8, rows, "another name", None)
-    monkeypatch.setattr(vt, "optimize", lambda *_, **__: found)
     monkeypatch.setenv("LC_ALL", "ko_KR.UTF-8" if language == "ko" else "C.UTF-8")
-    assert run(["optimize", "m"]) == 0
+    with speaking(None):
+        print_optimization(found)
     printed = capsys.readouterr().out
     assert printed.count(words) == 2  # in the table, and as what is kept
     assert "another name" not in printed
-    assert run(["optimize", "m", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["chosen"] == "another name"
+    assert found.to_json()["chosen"] == "another name"
 
 
 def test_what_cannot_be_optimized(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -196,37 +201,43 @@ def test_what_cannot_be_optimized(place: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_engines_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measuring, "is_installed", lambda name: name != "openvino")
+    for name in ("onnx", "onnxscript", "onnxruntime", "nncf"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setitem(sys.modules, "openvino", None)
     assert measuring.engines_here(torch.device("cpu")) == ["eager", "onnx"]
     assert measuring.engines_here(torch.device("cuda")) == ["eager", "compiled"]
     with pytest.raises(InputError, match=r"needs openvino: pip install 'vitreous\[cpu\]'"):
         measuring.engines_here(torch.device("cpu"), ["openvino"])
-    monkeypatch.setattr(measuring, "has_bf16", lambda: True)
     model = vt.create("ViT-Ti/16", image_size=64, depth=2)
-    ways = [str(each) for each in measuring.engine_candidates(model, ["eager", "onnx"], torch.device("cpu"))]
+
+    def candidates(*engines: str, flags: Collection[str] = ("amx_bf16",)) -> list[str]:
+        return [str(each) for each in measuring.engine_candidates(model, engines, torch.device("cpu"), flags)]
+
+    ways = candidates("eager", "onnx")
     assert ways[:3] == ["eager bf16", "onnx fp32", "onnx int8"]
     assert ways[3:] == ["onnx int8, 8 tokens merged at a time"]
-    ways = [
-        str(each) for each in measuring.engine_candidates(model, ["eager", "openvino"], torch.device("cpu"))
-    ]
+    ways = candidates("eager", "openvino")
     assert ways[4:] == [f"openvino {each}, 8 tokens merged at a time" for each in ("bf16", "int8")]
+    assert not [each for each in candidates("eager", "openvino", flags=()) if "bf16" in each]
 
 
 @pytest.mark.parametrize(
     ("flags", "saturates"),
     [({"avx2"}, True), ({"avx2", "avx_vnni"}, False), ({"avx2", "avx512_vnni"}, False), ({"asimd"}, False)],
 )
-def test_where_products_of_8_bits_saturate(
-    flags: set[str], saturates: bool, monkeypatch: pytest.MonkeyPatch
+def test_where_products_of_8_bits_saturate(flags: set[str], saturates: bool) -> None:
+    assert saturates_int8(flags) == saturates
+
+
+def test_a_lower_precision_must_agree(
+    place: Path, tmp_path: Path, products: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processor, "processor_flags", lambda: flags)
-    assert processor.saturates_int8() == saturates
-
-
-def test_a_lower_precision_must_agree(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outputs, "pick_precision", lambda *_: "bf16")
-    monkeypatch.setattr(outputs, "WORTH", 30)
-    model, cpu = vt.load(place / "model"), torch.device("cpu")
+    products.take(bf16=0.5)
+    monkeypatch.setattr(outputs, "WORTH", 30)  # images; there are 36
+    sizes = {"image_size": 16, "patch_size": 4, "width": WIDE, "depth": 1, "heads": 2, "mlp_dim": 16}
+    model, cpu = vt.create("ViT-Ti/16", num_classes=3, **sizes), torch.device("cpu")
+    torch.nn.init.normal_(model.head.weight)
+    model.labels, model.task = list(COLORS), "classification"
     images = image_list(str(place / "photos"))
     said: list[str] = []
 
@@ -246,8 +257,8 @@ def test_a_lower_precision_must_agree(place: Path, tmp_path: Path, monkeypatch: 
         model.head.bias += 1
     (tmp_path / outputs.AGREED).write_text(json.dumps({**stored, "agreed": 35}))
     assert chosen(images) == "bf16"  # other weights are compared again
-    fresh = shutil.copytree(place / "model", tmp_path / "fresh")
-    (fresh / CHOICE).unlink(missing_ok=True)
+    fresh = tmp_path / "fresh"
+    vt.save(model, fresh)
     vt.embed(fresh, place / "photos", out=tmp_path / "vectors", progress=False)
     assert json.loads((fresh / outputs.AGREED).read_text())["images"] == 36
     headless = vt.create("ViT-Ti/16", image_size=16, width=16, depth=1, heads=2, num_classes=None)

@@ -8,6 +8,7 @@ from typing import Annotated, Unpack
 from cyclopts import Parameter, Token
 
 import vitreous as vt
+from vitreous.addons.optimize.measuring import Optimization
 from vitreous.addons.optimize.options import OptimizeOptions
 from vitreous.cli.options import Json, with_parsed_options
 from vitreous.cli.printing import print_json, print_named, print_table
@@ -49,7 +50,12 @@ def optimize(
     found = vt.optimize(run, data, **options)
     if json:
         print_json(found.to_json())
-        return
+    else:
+        print_optimization(found)
+
+
+def print_optimization(found: Optimization) -> None:
+    """Print a table of the candidates, and which of them is kept."""
     rows: list[tuple[str, ...]] = []
     chosen = ""
     for each in found.rows:

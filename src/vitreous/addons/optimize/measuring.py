@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from vitreous.addons.optimize.choice import CHOICE, stamp_of
 from vitreous.addons.optimize.engines import ENGINES, FILES, BackendConfig, prepared_module
-from vitreous.addons.optimize.processor import has_bf16
+from vitreous.addons.optimize.processor import has_bf16, processor_flags
 from vitreous.addons.optimize.token_merging import can_merge_tokens, merging_layers, with_merged_tokens
 from vitreous.data.dataset import ImageDataset
 from vitreous.deployment.export import calibration_images, export
@@ -112,9 +112,11 @@ def engines_here(device: torch.device, wanted: Sequence[str] | None = None) -> l
     return ["eager", *(name for name, packages in needs.items() if all(map(is_installed, packages)))]
 
 
-def engine_candidates(model: Model, engines: Sequence[str], device: torch.device) -> Iterator[BackendConfig]:
-    """Yield the ways to compute a model, without the first: PyTorch in fp32."""
-    half = has_bf16() or device.type == "cuda"
+def engine_candidates(
+    model: Model, engines: Sequence[str], device: torch.device, flags: Collection[str]
+) -> Iterator[BackendConfig]:
+    """Yield the ways to compute a model, without the first: PyTorch in fp32. `flags` are the processor's."""
+    half = has_bf16(flags) or device.type == "cuda"
     int8 = device.type == "cpu" and is_installed("nncf")
     for engine in engines:
         if engine != "eager":
@@ -179,7 +181,7 @@ def optimize(
     first: Tensor | None = None
     with TemporaryDirectory(dir=folder, prefix=".optimizing-") as place:
         for number, candidate in enumerate(
-            [BackendConfig("eager", "fp32"), *engine_candidates(model, engines, device)]
+            [BackendConfig("eager", "fp32"), *engine_candidates(model, engines, device, processor_flags())]
         ):
             say(f"{candidate} ...")
             file = Path(place) / f"{number}{FILES.get(candidate.engine, '')}"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vitreous.addons.optimize.processor import has_bf16
+from vitreous.addons.optimize.processor import has_bf16, processor_flags
 from vitreous.deployment.programs import PIXELS, ProgramFormat, damaged
 from vitreous.errors import InputError, cache_folder, require_packages
 from vitreous.outside import read_text
@@ -152,7 +152,7 @@ def write_openvino(
     ov.save_model(graph, path / GRAPH, compress_to_fp16=False)
     described = json.dumps(about, ensure_ascii=False, indent=1)
     (path / DESCRIPTION).write_text(described, encoding="utf-8")
-    if about["precision"] == "bf16" and not has_bf16():
+    if about["precision"] == "bf16" and not has_bf16(processor_flags()):
         return difference
     return checked(outputs, open_openvino(path)[1], TOLERANCE if about["precision"] == "fp32" else math.inf)
 

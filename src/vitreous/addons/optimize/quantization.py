@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from vitreous.addons.optimize.processor import saturates_int8
+from vitreous.addons.optimize.processor import processor_flags, saturates_int8
 from vitreous.deployment.programs import PIXELS, in_one_line
 from vitreous.errors import InputError, Param, require_packages
 from vitreous.extensions import outputs_of_task
@@ -64,7 +64,9 @@ def quantized(graph: object, samples: Sequence[object], exact: Sequence[str]) ->
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
         import nncf
 
-        overflow = nncf.OverflowFix.ENABLE if saturates_int8() else None  # weights of all layers get 7 bits
+        overflow = (
+            nncf.OverflowFix.ENABLE if saturates_int8(processor_flags()) else None
+        )  # weights of all layers get 7 bits
         logging.getLogger("nncf").setLevel(logging.ERROR)
         try:
             return nncf.quantize(
