@@ -84,13 +84,14 @@ def test_rows_first_is_columns_first_of_the_image_on_its_side(size):
 )
 @pytest.mark.parametrize("mode", ["crop", "squash"])
 @pytest.mark.parametrize("form", ["PNG", "JPEG"])
-@pytest.mark.parametrize("loops", [compiled, None], ids=["compiled", "pillow"])
-def test_the_evaluations_images_are_pillows(size, mode, form, loops, monkeypatch):
-    monkeypatch.setattr(transforms, "LOOPS", Loops())
-    monkeypatch.setattr(transforms.LOOPS, "compiled", loops)
+@pytest.mark.parametrize("is_compiled", [True, False], ids=["compiled", "pillow"])
+def test_the_evaluations_images_are_pillows(size, mode, form, is_compiled):
+    loops = Loops()
+    if is_compiled:
+        loops.load()
     data = save(Image.fromarray(noise(2, *size)), form)
     preprocessing = Preprocessing(size=(224, 192), resize=mode, crop_fraction=0.9)
-    ours = evaluation_pixels(stored(data, "made", 3), preprocessing)
+    ours = evaluation_pixels(stored(data, "made", 3), preprocessing, loops)
     assert torch.equal(ours, to_tensor(preprocessing.image(Image.open(io.BytesIO(data)))))
 
 
@@ -101,20 +102,18 @@ def test_rows_below_the_last_one_have_no_weight(height, target, part):
     assert transforms.taps(height, target, 0, end, "bicubic")[2] <= last <= height
 
 
-def test_pillow_resizes_until_compiling_the_loops_pays(monkeypatch):
-    loops = Loops()
-    monkeypatch.setattr(transforms, "LOOPS", loops)
-    monkeypatch.setattr(Loops, "PIXELS", 10 * 60 * 80)
+def test_pillow_resizes_until_compiling_the_loops_pays():
+    loops = Loops(pixels=10 * 60 * 80)
     encoded = stored(save(Image.fromarray(noise(5, 60, 80)), "PNG"), "made", 3)
     preprocessing = Preprocessing(size=(32, 32))
-    pixels = [evaluation_pixels(encoded, preprocessing) for _ in range(9)]
+    pixels = [evaluation_pixels(encoded, preprocessing, loops) for _ in range(9)]
     assert loops.compiled is None
-    pixels += [evaluation_pixels(encoded, preprocessing) for _ in range(5)]  # one thread compiles
+    pixels += [evaluation_pixels(encoded, preprocessing, loops) for _ in range(5)]  # one thread compiles
     for thread in threading.enumerate():
         if "loops" in thread.name:
             thread.join()
     assert loops.compiled is compiled
-    pixels.append(evaluation_pixels(encoded, preprocessing))
+    pixels.append(evaluation_pixels(encoded, preprocessing, loops))
     assert all(torch.equal(each, pixels[0]) for each in pixels)
 
 

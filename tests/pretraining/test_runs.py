@@ -4,7 +4,6 @@ import itertools
 import json
 import re
 import shutil
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +31,7 @@ from vitreous.training.distributed import World
 from vitreous.training.learner import scaled_lr
 from vitreous.training.machine import ON_CPU
 from vitreous.training.run import RunDirectory
-from vitreous.training.trainer import NotFinite, Trainer
+from vitreous.training.trainer import NotFinite
 
 PHOTOS = "vitreous:photos"
 CPU = torch.device("cpu")
@@ -84,12 +83,12 @@ def test_a_run_leaves_an_encoder_behind(tmp_path, objective):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("objective", ["mae", "dino", "contrastive"])
-def test_a_batch_is_split_where_the_memory_is_small(tmp_path, objective, monkeypatch):
+def test_a_batch_is_split_where_the_memory_is_small(tmp_path, objective):
     run, splits = tiny_run(tmp_path / "run", objective)
     task = task_named(objective)
     weights = sum(each.numel() for each in task.build(run.config, splits, steps=1).parameters())
-    monkeypatch.setattr(training_run, "free_bytes", lambda device: int((16 * weights + 1_000_000) / 0.7))
-    parts = training_run.parts_that_fit(task, run.config, splits, ON_CPU)
+    free = int((16 * weights + 1_000_000) / 0.7)
+    parts = training_run.parts_that_fit(task, run.config, splits, ON_CPU, free)
     assert 1 < parts <= 32
     machine = MachineConfig(grad_accum_steps=parts, evaluation_batch_size=360)
     fit(plan_of_run(run.with_training(machine=machine, length="1 steps"), splits))
@@ -387,7 +386,7 @@ def test_settings_without_effect_are_refused(objective, settings, said):
 
 
 @pytest.mark.slow
-def test_the_teacher_follows_until_the_time_is_up(tmp_path, monkeypatch):
+def test_the_teacher_follows_until_the_time_is_up(tmp_path):
     """A training that ends after a time has as many steps as its estimate says now, not as its epochs say:
     momentum and temperature end where they would, and no teacher stands still before."""
     run, splits = tiny_run(tmp_path / "run", "dino")
@@ -398,9 +397,9 @@ def test_the_teacher_follows_until_the_time_is_up(tmp_path, monkeypatch):
             shares.append((float(trainer.learner.model.done), trainer.learner.step / trainer.total))
 
     ticks = itertools.count(0.0, 0.25)
-    monkeypatch.setattr("vitreous.tasks.training_run.Trainer", partial(Trainer, clock=lambda: next(ticks)))
+    plan = plan_of_run(run.with_training(length="0.5 minutes"), splits)
     with pytest.warns(UserWarning, match="s are enough for only about .* too few to learn much"):
-        trained = fit(plan_of_run(run.with_training(length="0.5 minutes"), splits), callbacks=[Shares()])
+        trained = fit(plan, callbacks=[Shares()], clock=lambda: next(ticks))
     assert len(shares) > 8  # of which four were planned
     assert all(found == pytest.approx(wanted) for found, wanted in shares[2:])
     assert shares[-2][0] < shares[-1][0] == 1

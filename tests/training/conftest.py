@@ -21,7 +21,7 @@ from vitreous.training.initial_model import starting_model
 from vitreous.training.learner import Learner
 from vitreous.training.objectives import classification
 from vitreous.training.settings import configure
-from vitreous.training.step import LossOf
+from vitreous.training.step import LossOf, TrainStep
 from vitreous.training.trainer import Trainer, Validation
 
 
@@ -60,9 +60,16 @@ Fit = Callable[..., Learner]
 
 @pytest.fixture
 def trained(tiny: RunConfig, splits: Splits) -> Fit:
-    """Train the tiny model in this process: trained({"training": {...}}, checkpointer=..., callbacks=...)."""
+    """Train the tiny model in this process: trained({"training": {...}}, checkpointer=..., callbacks=...);
+    `step` is what takes its steps."""
 
-    def run(settings: dict[str, Any] | None = None, *, resume: Path | None = None, **around: Any) -> Learner:
+    def run(
+        settings: dict[str, Any] | None = None,
+        *,
+        resume: Path | None = None,
+        step: type[TrainStep] = TrainStep,
+        **around: Any,
+    ) -> Learner:
         config = configure(tiny, settings or {})
         learner = Learner.begin(starting_model(config, splits.train.classes), config.training)
         if resume:
@@ -78,7 +85,9 @@ def trained(tiny: RunConfig, splits: Splits) -> Fit:
         loss = LossOf(learner.model, objective)
         if "validate" in around:
             around["validation"] = Validation(around.pop("validate"), around.pop("validate_every", 1))
-        Trainer(learner, loader, loss, config.training, seed=config.seed, **around).fit()
+        trainer = Trainer(learner, loader, loss, config.training, seed=config.seed, **around)
+        trainer.train_step = step(learner, loss, config.training, seed=config.seed)
+        trainer.fit()
         return learner
 
     return run

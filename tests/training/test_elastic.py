@@ -10,17 +10,17 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from torch.distributed import HashStore, TCPStore  # type: ignore[attr-defined]
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from vitreous.data.dataset import Splits
 from vitreous.errors import InputError
 from vitreous.tasks import task_named, training_run
 from vitreous.tasks.training_run import fit, plan_of_run
-from vitreous.training import distributed
 from vitreous.training.callbacks import read_metrics
 from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.config import RunConfig
@@ -182,25 +182,31 @@ def test_without_torchrun_everything_is_said_for_the_first_time() -> None:
     assert first_value("run", "two") == ("two", False)
 
 
-def test_processes_that_come_later_take_what_the_first_ones_chose(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where torchrun does not count it as a restart: when another machine comes or goes."""
-    store = HashStore()
+@pytest.fixture
+def launcher(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The store that torchrun keeps for its processes, and where they find it."""
+    server = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
-    monkeypatch.setattr("vitreous.training.distributed.torchrun_store", lambda: store)
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", str(server.port))
+    yield
+    del server
+
+
+@pytest.mark.usefixtures("launcher")
+def test_processes_that_come_later_take_what_the_first_ones_chose() -> None:
+    """Also where torchrun does not count it as a restart: when another machine comes or goes."""
     assert first_value("run", "runs/a b") == ("runs/a b", False)
     assert first_value("run", "runs/other") == ("runs/a b", True)
     assert first_value("run", "runs/a b") == ("runs/a b", True)  # as with --out
 
 
+@pytest.mark.usefixtures("launcher")
 def test_each_run_of_a_script_is_its_own_also_in_processes_that_come_later(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    store = HashStore()
-    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
-    monkeypatch.setattr("vitreous.training.distributed.torchrun_store", lambda: store)
-
     def begun() -> list[RunDirectory]:
-        monkeypatch.setattr(training_run, "BEGUN", itertools.count())
+        monkeypatch.setattr(training_run, "BEGUN", itertools.count())  # as another process has it
         plan = task_named("classification").plan("digits", {})
         outs = tmp_path / "one", tmp_path / "two"
         return [training_run.with_run(plan, {}, ON_CPU, out=out).made for out in outs]
@@ -210,21 +216,19 @@ def test_each_run_of_a_script_is_its_own_also_in_processes_that_come_later(
     assert ([run.new for run in first], [run.new for run in later]) == ([True] * 2, [False] * 2)
 
 
-def test_processes_meet_where_none_were_before_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_meet_where_none_were_before_them() -> None:
     """Whatever their machines count, in any order, also after some of which one never came."""
     server = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
 
-    def met(*ranks: int) -> list[str]:
+    def met(*ranks: int, seconds: float = 60.0) -> list[str]:
         def one(rank: int) -> str:
-            return meet(TCPStore("127.0.0.1", server.port, is_master=False), rank, 3)
+            return meet(TCPStore("127.0.0.1", server.port, is_master=False), rank, 3, seconds)
 
         with ThreadPoolExecutor() as threads:
             return [*threads.map(one, ranks)]
 
     names = [*met(0, 1, 2), *met(2, 1, 0)]
-    monkeypatch.setattr(distributed, "MEETING", 0.3)
-    with pytest.raises(InputError, match="not all of the 3 processes joined"):
-        met(1, 0)
-    monkeypatch.setattr(distributed, "MEETING", 60.0)
+    with pytest.raises(InputError, match=r"not all of the 3 processes joined within 0\.005 minutes"):
+        met(1, 0, seconds=0.3)
     names += met(1, 2, 0)
     assert [names.count(name) for name in dict.fromkeys(names)] == [3, 3, 3]

@@ -64,18 +64,18 @@ class Rows(Callback):
 
 
 @pytest.fixture
-def both(trained: Fit, monkeypatch: pytest.MonkeyPatch) -> Any:
+def both(trained: Fit) -> Any:
     """What training gives at once, and late; every number that was written, and every saved weight."""
 
     def run(settings: dict[str, Any], broken: Any, folder: Path) -> list[tuple[Any, ...]]:
         found: list[tuple[Any, ...]] = []
-        for name in ("at once", "late"):
+        for name, step in (("at once", TrainStep), ("late", Late)):
             rows, states = Rows(), Checkpointer(folder / name)
-            if name == "late":
-                monkeypatch.setattr("vitreous.training.trainer.TrainStep", Late)
             learner: Any = None
             try:
-                learner = trained(settings, objective=broken(), checkpointer=states, callbacks=[rows])
+                learner = trained(
+                    settings, objective=broken(), checkpointer=states, callbacks=[rows], step=step
+                )
                 ended = (learner.skipped, learner.setbacks, learner.lr_factor)
             except NotFinite as error:
                 ended = (str(error),)
@@ -225,17 +225,15 @@ def test_a_flag_on_its_way() -> None:
     assert later(torch.tensor(False))() is False
 
 
-def test_what_follows_a_step_is_no_waiting_for_data(trained: Fit, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_follows_a_step_is_no_waiting_for_data(trained: Fit) -> None:
     """On a CPU the averaging of the weights is done before the next batch is asked for."""
-    outcome, now = TrainStep.outcome, [0.0]
+    now, written = [0.0], list[float]()
 
-    def slow(train_step: TrainStep) -> bool | None:
-        if train_step.pending:
-            now[0] += 0.2
-        return outcome(train_step)
-
-    monkeypatch.setattr(TrainStep, "outcome", slow)
-    written: list[float] = []
+    class Slow(TrainStep):
+        def outcome(self) -> bool | None:
+            if self.pending:
+                now[0] += 0.2
+            return super().outcome()
 
     class Waiting(Rows):
         def on_log(self, trainer: Trainer, row: Mapping[str, float]) -> None:
@@ -245,6 +243,7 @@ def test_what_follows_a_step_is_no_waiting_for_data(trained: Fit, monkeypatch: p
         {"training": {"length": "6 steps", "records": {"log_every": 3}}},
         callbacks=[Waiting()],
         clock=lambda: now[0],
+        step=Slow,
     )
     assert now[0] == pytest.approx(6 * 0.2)
     assert written == [0.0, 0.0]

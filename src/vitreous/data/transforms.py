@@ -34,13 +34,13 @@ BITS = 22  # of a weight after the point; with 8 of a byte and 2 to spare these 
 class Loops:
     """The compiled loops, from when they pay on.
 
-    Compiling takes as long as the loops would have saved in PIXELS: started then, it never costs more than
-    twice the better choice, however many images there are. A thread of its own does it while Pillow goes on.
+    Compiling takes as long as the loops would have saved in so many pixels, by default in those of 2,000
+    photographs of 500 x 400: started then, it never costs more than twice the better choice, however many
+    images there are. A thread of its own does it while Pillow goes on.
     """
 
-    PIXELS = 400_000_000  # 2,000 photographs of 500 x 400
-
-    def __init__(self) -> None:
+    def __init__(self, pixels: int = 400_000_000) -> None:
+        self.pixels = pixels
         self.compiled: ModuleType | None = None
         self.resized = 0  # pixels, by Pillow
         self.lock = threading.Lock()
@@ -49,7 +49,7 @@ class Loops:
         """Count what Pillow has resized."""
         with self.lock:
             before, self.resized = self.resized, self.resized + pixels
-        if before < self.PIXELS <= self.resized:
+        if before < self.pixels <= self.resized:
             threading.Thread(target=self.load, name="compiles the loops over pixels").start()
 
     def load(self) -> ModuleType | None:
@@ -136,7 +136,9 @@ TRIES = 10  # of a crop that fits, before the center is taken
 TENSORFLOW_TRIES = 100
 
 
-def evaluation_pixels(encoded: Stored, preprocessing: Preprocessing) -> UInt8[Tensor, "C H W"]:
+def evaluation_pixels(
+    encoded: Stored, preprocessing: Preprocessing, loops: Loops = LOOPS
+) -> UInt8[Tensor, "C H W"]:
     """What `preprocessing.pixels` gives. Raises BadImage."""
     kernel = preprocessing.interpolation
     if (
@@ -146,14 +148,14 @@ def evaluation_pixels(encoded: Stored, preprocessing: Preprocessing) -> UInt8[Te
         or not (kernel == "bilinear" or kernel == "bicubic")
     ):
         return preprocessing.pixels(encoded)
-    if LOOPS.compiled is None:
-        LOOPS.after(math.prod(encoded.size))
+    if loops.compiled is None:
+        loops.after(math.prod(encoded.size))
         return preprocessing.pixels(encoded)
     size = preprocessing.rescaled(encoded.size)
     window = (*preprocessing.corner(size), *preprocessing.size)
     pixels = encoded.pixels(until=last_row(encoded.size[0], size[0], window[0] + window[2]))
     first = rows_first(encoded.size, size)
-    return resample(LOOPS.compiled, pixels, size, kernel, window=window, rows_first=first)
+    return resample(loops.compiled, pixels, size, kernel, window=window, rows_first=first)
 
 
 def rows_first(size: tuple[int, int], target: tuple[int, int]) -> bool:

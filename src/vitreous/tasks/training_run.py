@@ -9,6 +9,7 @@ evaluation, the report and the model card. The loop is that of `vitreous.trainin
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
@@ -124,7 +125,8 @@ def with_run(
     unsure = not machine.shard and config.step_bytes > free_bytes(place.device) / 4
     unsure = machine.grad_accum_steps == 1 and world.any((unsure,))[0]
     if fit_memory or unsure:
-        parts = parts_that_fit(plan.task, config, plan.data, place)
+        free = free_bytes(place.device) // (processes_here() if place.device.type == "cpu" else 1)
+        parts = parts_that_fit(plan.task, config, plan.data, place, free)
         if parts != machine.grad_accum_steps:
             machine = machine.model_copy(update={"grad_accum_steps": parts})
             config = with_training(config, machine=machine)
@@ -215,14 +217,13 @@ def open_run(path: Path) -> RunDirectory[CommandConfig]:
     return RunDirectory.open(path, task_of_run(path).config)
 
 
-def parts_that_fit(task: AnyTask, config: RunConfig, data: object, place: Place) -> int:
-    """Return into how many micro-batches a batch is split so that it fits into the memory."""
+def parts_that_fit(task: AnyTask, config: RunConfig, data: object, place: Place, free: int) -> int:
+    """Return into how many micro-batches a batch is split so that it fits into so many free bytes."""
     training, device = config.training, place.device
     model = task.build(config, data, steps=1).to(device)
     images = torch.zeros(2, config.model.channels, *config.model.image_size, device=device)
     forward = partial(model, generator=torch.Generator()) if task.info.generator else model
     with activation_checkpointing(model) if training.machine_config.checkpointing else nullcontext():
-        free = free_bytes(device) // (processes_here() if device.type == "cpu" else 1)
         return accumulation(model, images, place.world.share(training.batch_size), free, forward=forward)
 
 
@@ -233,12 +234,14 @@ def fit(
     callbacks: Callbacks = (),
     say: Callable[[str], object] = lambda sentence: None,
     resumable: bool = True,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> Trained[Any, Any]:
     """Train the model of a plan from its run's newest checkpoint, or from the beginning, and save it; do not
     evaluate it.
 
     Args:
         resumable: whether checkpoints are saved, and events for TensorBoard.
+        clock: returns seconds since any moment.
 
     Raises:
         Interrupted: Ctrl-C or SIGTERM came, and the state is saved.
@@ -309,6 +312,7 @@ def fit(
             joined,
             training,
             seed=config.seed,
+            clock=clock,
             world=world,
             checkpointer=run.states if resumable else None,
             callbacks=[*recorders, *callbacks],

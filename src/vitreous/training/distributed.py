@@ -172,11 +172,11 @@ def rendezvous(rank: int, size: int) -> Any:
     return dist.PrefixStore(meet(store, rank, size), store)  # type: ignore[attr-defined]
 
 
-def meet(store: Any, rank: int, size: int) -> str:
+def meet(store: Any, rank: int, size: int, seconds: float = MEETING) -> str:
     """Return a name that these processes share, and none of those before them: machines do not count their
     restarts alike. The first process lists who is there, each agrees to a list that it is in, and when all
-    have, the first says so. Raises InputError: not all have come."""
-    mine, end = str(uuid4()), time.monotonic() + MEETING
+    have, the first says so. Raises InputError: not all have come in so many seconds."""
+    mine, end = str(uuid4()), time.monotonic() + seconds
     store.set(f"vitreous/here/{rank}", mine)
     while time.monotonic() < end:
         if rank == 0 and store.check(here := [f"vitreous/here/{each}" for each in range(size)]):
@@ -191,7 +191,7 @@ def meet(store: Any, rank: int, size: int) -> str:
                 return name
         time.sleep(0.05)
     raise InputError(
-        f"not all of the {size} processes joined within {MEETING / 60:g} minutes: check the others"
+        f"not all of the {size} processes joined within {seconds / 60:g} minutes: check the others"
     )
 
 

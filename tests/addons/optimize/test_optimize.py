@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from vitreous.training.precision import WIDE
 
 import vitreous as vt
 from vitreous.addons.optimize import measuring
