@@ -145,7 +145,7 @@ class TimedProducts(TorchDispatchMode):
 
     def take(self, bf16: float) -> None:
         """Let the product be timed once more."""
-        from vitreous.training.precision import time_of_bf16
+        from vitreous.training.machine import time_of_bf16
 
         self.bf16 = bf16
         time_of_bf16.cache_clear()
@@ -156,12 +156,12 @@ class TimedProducts(TorchDispatchMode):
 @pytest.fixture
 def products(monkeypatch: pytest.MonkeyPatch) -> Iterator[TimedProducts]:
     """What a product takes on this processor: `products.take(bf16=0.5)`."""
-    from vitreous.training import precision
+    from vitreous.training import machine
 
     timed = TimedProducts()
-    monkeypatch.setattr(precision, "perf_counter", lambda: timed.now)
+    monkeypatch.setattr(machine, "perf_counter", lambda: timed.now)
     yield timed
-    precision.time_of_bf16.cache_clear()
+    machine.time_of_bf16.cache_clear()
 
 
 @pytest.fixture(scope="module")

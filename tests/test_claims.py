@@ -6,6 +6,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
@@ -29,28 +30,29 @@ SENTENCE = "The model has 81.5% (95%)."
 REASON = '"file.json" = "a speed"'
 
 
-def gate(
-    claims: Any, tmp_path: Path, monkeypatch: Any, text: str, unchecked: str = REASON, **kept: Any
-) -> list[str]:
-    """What the gate says of a README with one sentence, which claims 81.5% of a file."""
+def gate(tmp_path: Path, text: str, unchecked: str = REASON, **kept: Any) -> list[str]:
+    """What the gate says of a README with one sentence, which claims 81.5% of a file: its program in a
+    repository that has nothing else."""
+    folder = tmp_path / "benchmarks"
+    (folder / "results").mkdir(parents=True)
+    program = shutil.copy(Path(__file__).parents[1] / "benchmarks" / "claims.py", folder)
+    spec = spec_from_file_location("claims_of_another_repository", program)
+    assert spec is not None
+    assert spec.loader is not None
+    spec.loader.exec_module(claims := module_from_spec(spec))
     for page in ("README.md", "README.ko.md"):
         (tmp_path / page).write_text(text)
     facts = dict.fromkeys(claims.FACTS, "known")
-    (tmp_path / "file.json").write_text(json.dumps({**facts, "rows": [{"set": "a", "right": 0.815}], **kept}))
-    declared = tmp_path / "claims.toml"
-    declared.write_text(
+    rows = [{"set": "a", "right": 0.815}]
+    (folder / "results" / "file.json").write_text(json.dumps({**facts, "rows": rows, **kept}))
+    (folder / "claims.toml").write_text(
         '[contaminated]\n"file.json: leak" = "its test images are learned from"\n'
         '[given]\n"README.md" = ["95%"]\n'
         '[[claims]]\npage = "README.md"\nline = "model"\nfile = "file.json"\n'
         f'[claims.numbers]\n"81.5%" = "{"leak" if "leak" in kept else "rows/set=a/right"}"\n'
         f"[unchecked]\n{unchecked}\n"
     )
-    monkeypatch.setattr(claims, "ROOT", tmp_path)
-    monkeypatch.setattr(claims, "RESULTS", tmp_path)
-    monkeypatch.setattr(claims, "DECLARED", declared)
-    claims.kept.cache_clear()
     found: list[str] = claims.faults()
-    claims.kept.cache_clear()
     return found
 
 
@@ -69,14 +71,9 @@ def gate(
     ],
 )
 def test_a_number_without_a_file_that_shows_it_is_refused(
-    text: str,
-    kept: dict[str, Any],
-    fault: str | None,
-    claims: Any,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    text: str, kept: dict[str, Any], fault: str | None, tmp_path: Path
 ) -> None:
-    found = gate(claims, tmp_path, monkeypatch, text, **kept)
+    found = gate(tmp_path, text, **kept)
     assert any(fault in each for each in found) if fault else not found, found
 
 
@@ -99,14 +96,9 @@ def checked(way: str, *errors: str) -> dict[str, Any]:
     ],
 )
 def test_a_number_of_images_that_are_learned_and_tested_is_refused(
-    kept: dict[str, Any],
-    unchecked: str,
-    fault: str | None,
-    claims: Any,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    kept: dict[str, Any], unchecked: str, fault: str | None, tmp_path: Path
 ) -> None:
-    found = gate(claims, tmp_path, monkeypatch, SENTENCE, unchecked, **kept)
+    found = gate(tmp_path, SENTENCE, unchecked, **kept)
     assert any(fault in each for each in found) if fault else not found, found
 
 

@@ -271,8 +271,8 @@ def compared(model: vt.ViT, images: Tensor, theirs: dict[str, Tensor]) -> str:
 
 
 @torch.no_grad()
-def outcomes(model_type: str) -> Iterator[Outcome]:
-    """What is read of every class and form of a model type."""
+def outcomes(model_type: str, **options: Any) -> Iterator[Outcome]:
+    """What is read of every class and form of a model type, with these options of `load`."""
     for name, kind in classes_of(model_type).items():
         try:
             with torch.device("meta"):
@@ -287,7 +287,7 @@ def outcomes(model_type: str) -> Iterator[Outcome]:
         with tempfile.TemporaryDirectory() as folder:
             for form, path in forms(model, Path(folder)):
                 try:
-                    found: Any = vt.load(path)
+                    found: Any = vt.load(path, **options)
                 except vt.InputError as error:
                     yield Outcome(name, form, "refused", str(error).replace(folder, ""))
                     continue

@@ -172,7 +172,7 @@ def test_what_a_machine_is_short_of_is_one_sentence_at_every_stage(
     def fail(*_: Any, **__: Any) -> None:
         raise error
 
-    monkeypatch.setattr(stage, fail)
+    monkeypatch.setattr(stage, fail)  # the machine, while this runs
     settings = {**TINY, "training.length": "2 steps"}
     with pytest.raises(vt.InputError, match=words):
         vt.train((pixels, labels), out="run", image_size=16, settings=settings, progress=False)

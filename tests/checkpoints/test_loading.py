@@ -10,6 +10,7 @@ import shutil
 import sys
 import types
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -349,11 +350,8 @@ def test_a_name_that_the_hub_cannot_have() -> None:
         vt.load("hf:only-a-name")
 
 
-def test_the_hub_offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    import huggingface_hub.constants
-
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+def test_the_hub_offline(hub_constants: Callable[..., None], tmp_path: Path) -> None:
+    hub_constants(HF_HUB_OFFLINE=True, HF_HUB_CACHE=str(tmp_path))
     with pytest.raises(vt.InputError, match="hf:org/name is not in the cache"):
         vt.load("hf:org/name")
 

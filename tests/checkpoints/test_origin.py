@@ -173,7 +173,7 @@ def test_a_bare_file_is_described_by_the_hub(
         asked.extend(allow_patterns)
         return str(tmp_path / "m")
 
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)  # the hub has this folder
     vt.save(tiny(), tmp_path / "m", format="huggingface")
     bare = (tmp_path / "m" / "model.safetensors").rename(tmp_path / "bare.safetensors")
     assert vt.load(bare, like="hf:org/name").config.heads == 4

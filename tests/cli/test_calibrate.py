@@ -85,7 +85,7 @@ def test_a_run_is_calibrated_again(run, command, workplace):
     )
 
 
-def test_what_is_calibrated_in_its_place(run, command, monkeypatch):
+def test_what_is_calibrated_in_its_place(run, command, in_hub_cache):
     """A run or a folder of weights, which the file of the weights means, too; else a folder is asked for."""
     before = vt.load(run).temperature
     done = command("calibrate", run / "model" / "model.safetensors", "digits")
@@ -93,9 +93,8 @@ def test_what_is_calibrated_in_its_place(run, command, monkeypatch):
     assert vt.load(run).temperature == pytest.approx(before, rel=0.5)
     shards = next((run / "checkpoints").glob("step-*.shards"))
     names = sorted(shards.iterdir())
-    monkeypatch.setattr("vitreous.tasks.answerer.local_copy", lambda *_: run / "model")
-    monkeypatch.setattr("vitreous.api.deployment.open_classifier", None)  # before anything is opened
-    for elsewhere in (shards, "hf:me/x", shards.with_suffix(".json")):
+    published = in_hub_cache(vt.load(run), "me/x", format="vitreous")
+    for elsewhere in (shards, published, shards.with_suffix(".json")):
         refused = command("calibrate", elsewhere, "digits")
         assert refused.code == 2
         assert f"{elsewhere} cannot be changed in place: name a folder for the model" in refused.err

@@ -193,7 +193,7 @@ def test_study_without_a_name_lists_all(command: Call) -> None:
 def test_study_prints_paper_ours_and_what_differs(
     command: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vitreous.addons.studies.api.QUICK", 0.01)
+    monkeypatch.setattr("vitreous.addons.studies.api.QUICK", 0.01)  # of its full length
     options = ("--quick", "--seeds", "1", "--out", tmp_path)
     code, out, err = command("study", "attention", *options)
     assert code == 0, err

@@ -101,7 +101,7 @@ def test_ctrl_c_in_the_evaluation_says_what_is_missing(home, command, monkeypatc
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(Classification, "evaluate", stop)
+        patched.setattr(Classification, "evaluate", stop)  # Ctrl-C, while it runs
         done = command("train", home / "photos", "--out", "cut", *OPTIONS)
     assert done.code == 130
     sentence = "missing: report.html, README.md; create them with vitreous train --resume cut"

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -22,13 +23,13 @@ def test_a_sentence_has_the_words_of_whoever_reads_it(tmp_path: Path, capsys: py
     assert capsys.readouterr().err == "vitreous: --top 0 gives no label: use 1 or more\n"
 
 
-def test_every_parameter_has_its_option(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_parameter_has_its_option(failing: Callable, capsys: pytest.CaptureFixture) -> None:
     named = [Param(name) for name in ("settings", "source_format", "batch_size")]
     error = InputError("{} model.heads=3 or {} timm: {} auto".format(*named))
     assert str(error) == "`settings` model.heads=3 or `source_format` timm: `batch_size` auto"
-    monkeypatch.setattr(Param, "on_command_line", True)
-    assert str(error) == "--set model.heads=3 or --from timm: --batch-size auto"
     assert str(InputError(f"within: {error}")) == f"within: {error}"
+    assert run([failing(error)]) == 2
+    assert capsys.readouterr().err == "vitreous: --set model.heads=3 or --from timm: --batch-size auto\n"
 
 
 def test_what_a_user_has_written_stays_as_it_is(capsys: pytest.CaptureFixture) -> None:

@@ -12,7 +12,7 @@ from vitreous.data.sources.folders import cache_file, index_images, path_array
 @pytest.fixture
 def root(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(folders, "LARGE", 10)
+    monkeypatch.setattr(folders, "LARGE", 10)  # so that its index is stored
     root = tmp_path / "photos"
     for name in ("a", "b"):
         (root / name / "deep").mkdir(parents=True)

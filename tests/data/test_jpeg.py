@@ -95,7 +95,7 @@ def test_crops_are_those_of_the_whole_image():
 @pytest.mark.parametrize("part", [2, 4, 8])
 def test_no_crop_sees_a_row_that_was_not_decoded(height, part, monkeypatch):
     """A part of an image has its rows rounded up, so that those of the crop reach a little further down."""
-    whole = np.full
+    whole = np.full  # memory that was used for something else
     monkeypatch.setattr("vitreous.models.stored.np.empty", lambda shape, dtype: whole(shape, 77, dtype))
     early, late = (made(height, 600, progressive=each) for each in (False, True))
     preprocessing = Preprocessing(size=(512 // part, 512 // part))

@@ -249,8 +249,8 @@ def test_names_of_shards_are_counted_before_they_are_made(spec):
 def test_a_damaged_index_is_made_again(photos, damage, monkeypatch, tmp_path):
     """Such as a file without content, as after a power cut."""
     monkeypatch.setenv("VITREOUS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("vitreous.data.sources.folders.LARGE", 1)
-    monkeypatch.setattr("vitreous.data.sources.folders.SETTLED", -(10**12))
+    monkeypatch.setattr("vitreous.data.sources.folders.LARGE", 1)  # so that it is stored
+    monkeypatch.setattr("vitreous.data.sources.folders.SETTLED", -(10**12))  # whatever its age
     index_images(photos, ("cat", "dog"))
     (file,) = (tmp_path / "cache" / "indexes").glob("*.npz")
     content = file.read_bytes()
@@ -294,7 +294,7 @@ def test_a_regular_file_that_would_wait_is_no_image(tmp_path, monkeypatch):
     opened = (tmp_path / "a.png").open("rb")
     waiting = Waiting()
     waiting.fileno = opened.fileno
-    monkeypatch.setattr("vitreous.outside.open_regular", lambda _: waiting)
+    monkeypatch.setattr(os, "fdopen", lambda *_, **__: waiting)  # as of some files of /proc
     with opened, pytest.raises(OSError, match="not a regular file"):
         read_regular(tmp_path / "a.png")
 
@@ -334,7 +334,7 @@ def test_a_protocol_without_its_package_says_how_to_install_it(monkeypatch):
     def missing(path):
         raise ImportError('HTTPFileSystem requires "requests" and "aiohttp" to be installed')
 
-    monkeypatch.setattr("fsspec.core.url_to_fs", missing)
+    monkeypatch.setattr("fsspec.core.url_to_fs", missing)  # as it raises without them
     with pytest.raises(InputError, match=r"requires .*: pip install requests aiohttp$"):
         read_url("https://example.org/a.png")
 

@@ -28,7 +28,7 @@ def test_a_permutation_looks_random():
 
 
 def test_many_samples_are_ordered_in_no_memory(monkeypatch):
-    monkeypatch.setattr("vitreous.data.sampling.LARGE", 50)
+    monkeypatch.setattr("vitreous.data.sampling.LARGE", 50)  # these are many
     sampler = Sampler(lambda epoch: shuffled_order(101, seed=3, epoch=epoch), 101, batch_size=10)
     assert isinstance(sampler.order(0).indices, Permutation)
     steps = [rows.indices.tolist() for rows in sampler.epoch(2)]

@@ -182,7 +182,7 @@ def test_trained_images_are_recognized_under_another_name(recorded, make_jpeg):
 def test_large_parts_have_the_digests_of_some(recorded, monkeypatch):
     photos, file = recorded
     for limit in ("held_out.MOST_EQUAL", "likeness.MOST_EQUAL", "held_out.SOME_DIGESTS"):
-        monkeypatch.setattr(f"vitreous.data.{limit}", 4)
+        monkeypatch.setattr(f"vitreous.data.{limit}", 4)  # these count as large
     splits = open_data(str(photos), DataConfig())
     file.unlink()
     write_split(file, named_parts(*splits[:3]))
@@ -191,7 +191,7 @@ def test_large_parts_have_the_digests_of_some(recorded, monkeypatch):
     assert kinds_of(again(photos, file)) == {}
     # Those without a digest are recognized by their names where others say that these are the run's data.
     everything = open_data(str(photos), DataConfig(test_fraction=0)).train
-    monkeypatch.setattr("vitreous.data.held_out.MOST_EQUAL", 40)
+    monkeypatch.setattr("vitreous.data.held_out.MOST_EQUAL", 40)  # all of them, but not more
     assert len(unseen_images(everything, file)) == len(splits.test)
 
 

@@ -83,7 +83,7 @@ def test_images_of_a_generator_are_read_once(
 ) -> None:
     photos = sorted(files["photos"].glob("*/*.png"))
     for many in (400, 5):
-        monkeypatch.setattr("vitreous.deployment.torchless.MANY", many)
+        monkeypatch.setattr("vitreous.deployment.torchless.MANY", many)  # fewer, or more
         found = vt.predict(files[ending], iter([*photos, Path("nowhere.png")]), progress=False)
         assert [each.path for each in found] == [*map(str, photos), "nowhere.png"]
         assert list(found.failed) == ["nowhere.png"]
@@ -117,7 +117,7 @@ def test_a_program_with_preprocessing_answers_any_number_of_images(
 ) -> None:
     vt.export(files[""], tmp_path / "pixels.onnx", with_preprocessing=True, progress=False)
     program, photos = str(tmp_path / "pixels.onnx"), str(files["photos"])
-    monkeypatch.setattr("vitreous.deployment.torchless.MANY", 5)
+    monkeypatch.setattr("vitreous.deployment.torchless.MANY", 5)  # nine are many
     assert len(vt.predict(program, photos, precision="fp32", progress=False)) == 9
     assert run(["predict", program, photos, "--threshold", "0.5"]) == 2
     assert "--threshold, --out and commands other than" in capsys.readouterr().err

@@ -140,9 +140,9 @@ def test_every_class_keeps_its_rank_and_the_model_its_temperature(images, model,
 def test_of_many_logits_some_are_enough(images, model, monkeypatch, tmp_path):
     """Evenly spread; and in parts, as many as are handled in double precision together."""
     exact = fit_temperature(*shy(4000, 2.0))
-    monkeypatch.setattr(calibration, "IN_DOUBLE", 999)
+    monkeypatch.setattr(calibration, "IN_DOUBLE", 999)  # as of a million
     assert fit_temperature(*shy(4000, 2.0)) == pytest.approx(exact, rel=1e-6)
-    monkeypatch.setattr(calibration, "MOST_LOGITS", 48)
+    monkeypatch.setattr(calibration, "MOST_LOGITS", 48)  # as of millions
     before, after = calibrate_model(model, images)
     assert before.names == after.names == tuple(f"made[{number}]" for number in range(0, 31, 2))
     several = csr_array(np.eye(3, dtype=np.float32)[images.targets.strata()])

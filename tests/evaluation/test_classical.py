@@ -14,15 +14,14 @@ from vitreous.data.dataset import ArrayImages, DataSummary, Splits
 from vitreous.data.held_out import folds_of
 from vitreous.data.sources import open_data
 from vitreous.evaluation.classical import (
-    Fitted,
+    MOST_MIRRORED,
     ImageFeatures,
-    MachineSetting,
-    Method,
     Problem,
     constant,
     described,
     fit_classical,
     linear,
+    most_mirrored,
     nearest_neighbors,
     seen_by_classical,
     support_vectors,
@@ -65,7 +64,7 @@ def test_an_svm_that_had_no_mirror_images_says_why(monkeypatch: pytest.MonkeyPat
     data = splits(ArrayImages(pixels, targets, ("dark", "light"), name="made"), test=10)
     told: dict[int, str] = {}
     for most in (30, 29):
-        monkeypatch.setattr("vitreous.evaluation.classical.MOST_MIRRORED", most)
+        monkeypatch.setattr("vitreous.evaluation.classical.MOST_MIRRORED", most)  # not 2,000
         svm, *_ = fit_classical(data, flip=(0.5, 0.0)).baselines(data.test)
         told[most] = svm.settings
     reason = "without mirror images, as there are more than 29 images"
@@ -75,44 +74,42 @@ def test_an_svm_that_had_no_mirror_images_says_why(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(
-    ("flip", "most", "expected"),
+    ("flip", "images", "expected"),
     [
-        ((0.5, 0.0), 40, ([0, 2],)),
-        ((0.0, 0.5), 40, ([0, 1],)),
-        ((0.5, 0.5), 80, ([0, 2], [0, 1], [0, 1, 2])),
-        ((0.5, 0.5), 40, ([0, 2],)),
-        ((0.5, 0.5), 20, ()),
-        ((0.0, 0.0), 80, ()),
+        ((True, False), MOST_MIRRORED, [(-1,)]),
+        ((False, True), MOST_MIRRORED, [(-2,)]),
+        ((True, True), MOST_MIRRORED // 2, [(-1,), (-2,), (-1, -2)]),
+        ((True, True), MOST_MIRRORED, [(-1,)]),
+        ((True, True), MOST_MIRRORED + 1, []),
+        ((False, False), 80, []),
     ],
 )
-def test_an_svm_learns_from_the_mirror_images_that_the_network_does(
-    flip: tuple[float, float], most: int, expected: tuple[list[int], ...], monkeypatch: pytest.MonkeyPatch
+def test_mirror_images_are_those_that_the_network_learns_from(
+    flip: tuple[bool, bool], images: int, expected: list[tuple[int, ...]]
 ) -> None:
-    """Each of the directions, and both together where there are few enough images; the setting knows them."""
-    monkeypatch.setattr("vitreous.evaluation.classical.MOST_MIRRORED", most)
-    pixels = np.random.default_rng(0).integers(0, 255, (50, 64, 64), np.uint8)
-    data = splits(ArrayImages(pixels, np.arange(50) % 2, ("a", "b"), name="made"), test=10)
-    seen: list[Any] = []
+    """Each of the directions, and both together where there are few enough images."""
+    gray = torch.randint(0, 255, (5, 1, 64, 64), dtype=torch.uint8)
+    mirrored = described(gray, "gradients", most_mirrored(flip, images)).mirrored
+    assert len(mirrored) == len(expected)
+    for mine, axes in zip(mirrored, expected, strict=True):
+        torch.testing.assert_close(mine, seen_by_classical(gray.flip(axes), "gradients"))
 
-    def fit(name: str, sees: str, features: ImageFeatures, truth: Any, problem: Problem) -> Any:
-        seen.append(features)
-        setting = MachineSetting(cost=1.0, gamma=1.0, classes=2, mirrored=bool(features.mirrored))
-        _, head = setting.fit(features, truth)
-        return Fitted(Method(name=name, sees=sees, setting=setting), head, torch.zeros(len(truth), 2))
 
-    monkeypatch.setattr("vitreous.evaluation.classical.support_vectors", fit)
-    found = fit_classical(data, flip=flip)
-    gray = found.learned.pixels
-    axes = {0: (), 1: (-2,), 2: (-1,)}
-    wanted = [gray.flip(tuple(a for each in names for a in axes[each])) for names in expected]
-    mirrored = seen[0].mirrored
-    assert len(mirrored) == len(wanted)
-    for mine, theirs in zip(mirrored, wanted, strict=True):
-        torch.testing.assert_close(mine, seen_by_classical(theirs, "gradients"))
-    method = found.methods[0].method
-    again = described(gray, "gradients", method.flip).mirrored
-    assert len(again) == len(mirrored)
-    assert all(torch.equal(mine, theirs) for mine, theirs in zip(again, mirrored, strict=True))
+@pytest.mark.parametrize("turned", [False, True])
+def test_an_svm_learns_from_mirror_images_where_they_help(turned: bool) -> None:
+    """Of wedges that point up or down at any place, those of left and right do: those of top and bottom are
+    of the other class."""
+    rng, targets = np.random.default_rng(0), np.arange(50) % 2
+    pixels = rng.integers(0, 60, (50, 64, 64)).astype(np.uint8)
+    rows, columns = np.mgrid[-16:48, :64]
+    for image, label in zip(pixels, targets, strict=True):
+        width = (rows if label else 32 - rows) / 3
+        wedge = (abs(columns - rng.integers(12, 52)) < width) & (rows >= 0) & (rows < 32)
+        image += (120 * (wedge.T if turned else wedge)).astype(np.uint8)
+    data = splits(ArrayImages(pixels, targets, ("down", "up"), name="made"), test=10)
+    helpful, harmful = ((0.0, 0.5), (0.5, 0.0)) if turned else ((0.5, 0.0), (0.0, 0.5))
+    assert fit_classical(data, flip=helpful).methods[0].method.flip == (not turned, turned)
+    assert fit_classical(data, flip=harmful).methods[0].method.flip == (False, False)
 
 
 def test_shape_and_color_tell_classes_apart_and_noise_does_not() -> None:

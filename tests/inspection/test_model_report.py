@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import re
@@ -392,7 +391,7 @@ def test_a_bit_takes_no_patch(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 @pytest.mark.slow
 def test_a_folder_that_cannot_be_written_is_one_sentence(
-    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], full_disk: Any
 ) -> None:
     images(1)[0][0].save(tmp_path / "photo.png")
     asked = ["inspect", str(checkpoint), str(tmp_path / "photo.png"), "--out"]
@@ -400,13 +399,9 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(
     error = capsys.readouterr().err
     assert "cannot write /proc/nowhere: No such file or directory; choose another --out" in error
     assert error.strip().count("\n") == 0
-
-    def full(*_: object, **__: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(np, "savez_compressed", full)
-    assert run([*asked, str(tmp_path / "out")]) == 2
-    assert "No space left on device; choose another --out" in capsys.readouterr().err
+    with full_disk(1000):
+        assert run([*asked, str(tmp_path / "out")]) == 2
+    assert "File too large; choose another --out" in capsys.readouterr().err
 
 
 def test_a_class_by_label_or_number() -> None:

@@ -91,7 +91,7 @@ def test_batches_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     model = model_of()
     images = images_for(model, 5)
     together = survey(model, images, patch=(0, 0))
-    monkeypatch.setattr(measures, "MAP_BYTES", 1)
+    monkeypatch.setattr(measures, "MAP_BYTES", 1)  # one image at a time
     done: list[tuple[int, int]] = []
     one_by_one = survey(
         model, images, patch=(0, 0), close=2, progress=lambda n, total: done.append((n, total))

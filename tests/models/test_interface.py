@@ -96,6 +96,12 @@ def test_preprocessing_is_the_transform_of_a_dataset(model: vt.ViT) -> None:
     assert labels.tolist() == [0, 1, 2, 3]
 
 
+@pytest.fixture
+def as_users_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the checks of shapes and types, which tests turn on."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+
+
 @pytest.mark.parametrize(
     ("images", "sentence"),
     [
@@ -115,9 +121,8 @@ def test_preprocessing_is_the_transform_of_a_dataset(model: vt.ViT) -> None:
     ],
 )
 def test_what_is_not_an_image_is_one_sentence(
-    model: vt.ViT, images: Any, sentence: str, monkeypatch: pytest.MonkeyPatch
+    model: vt.ViT, images: Any, sentence: str, as_users_run: None
 ) -> None:
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # users run without these checks
     with pytest.raises(InputError, match=sentence):
         model.preprocessing(images)
 
@@ -138,9 +143,8 @@ def test_a_file_that_is_not_an_image(model: vt.ViT, tmp_path: Path) -> None:
     ],
 )
 def test_wrong_shapes_are_one_sentence(
-    model: vt.ViT, shape: tuple[int, ...], sentence: str, monkeypatch: pytest.MonkeyPatch
+    model: vt.ViT, shape: tuple[int, ...], sentence: str, as_users_run: None
 ) -> None:
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # users run without these checks
     with pytest.raises(InputError, match=sentence):
         model(torch.zeros(shape))
     if "channels" in sentence or "batch" in sentence:

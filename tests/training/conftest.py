@@ -61,13 +61,13 @@ Fit = Callable[..., Learner]
 @pytest.fixture
 def trained(tiny: RunConfig, splits: Splits) -> Fit:
     """Train the tiny model in this process: trained({"training": {...}}, checkpointer=..., callbacks=...);
-    `step` is what takes its steps."""
+    `step`, where it is given, takes its steps."""
 
     def run(
         settings: dict[str, Any] | None = None,
         *,
         resume: Path | None = None,
-        step: type[TrainStep] = TrainStep,
+        step: type[TrainStep] | None = None,
         **around: Any,
     ) -> Learner:
         config = configure(tiny, settings or {})
@@ -86,7 +86,8 @@ def trained(tiny: RunConfig, splits: Splits) -> Fit:
         if "validate" in around:
             around["validation"] = Validation(around.pop("validate"), around.pop("validate_every", 1))
         trainer = Trainer(learner, loader, loss, config.training, seed=config.seed, **around)
-        trainer.train_step = step(learner, loss, config.training, seed=config.seed)
+        if step is not None:
+            trainer.train_step = step(learner, loss, config.training, seed=config.seed)
         trainer.fit()
         return learner
 

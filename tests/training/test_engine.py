@@ -220,9 +220,9 @@ def test_a_teacher_sees_its_own_normalization_size_and_class_order() -> None:
 
 
 @pytest.mark.parametrize("native", [False, True])
-def test_precision_follows_the_machine(native: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_precision_follows_the_machine(native: bool, products: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     cpu = torch.device("cpu")
-    monkeypatch.setattr("vitreous.training.machine.time_of_bf16", lambda: 0.5 if native else 1.0)
+    products.take(bf16=0.5 if native else 1.0)
     assert pick_precision("bf16", cpu) == "bf16"
     assert pick_precision("auto", cpu, width=768) == ("bf16" if native else "fp32")
     assert pick_precision("auto", cpu, width=64) == "fp32"
@@ -255,7 +255,7 @@ def test_a_gpu_uses_tf32_unless_the_precision_is_fp32(monkeypatch: pytest.Monkey
 
 
 def test_long_runs_with_batches_of_one_shape_are_compiled_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vitreous.training.machine.is_installed", lambda module: True)
+    monkeypatch.setitem(sys.modules, "triton", ModuleType("triton"))
     cuda, config = torch.device("cuda"), RunConfig()
 
     def compiled(
@@ -270,6 +270,8 @@ def test_long_runs_with_batches_of_one_shape_are_compiled_on_a_gpu(monkeypatch: 
     assert not compiled(fixed=False)
     assert not compiled(compile=False)
     assert compiled(fixed=False, total=1, compile=True)
+    monkeypatch.setitem(sys.modules, "triton", None)  # what would compile it
+    assert not compiled()
 
 
 def test_bf16_learns(trained: Fit) -> None:

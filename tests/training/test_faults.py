@@ -185,6 +185,7 @@ def test_preemption_saves_and_a_torn_state_gives_way(tmp_path: Path) -> None:
 
 @pytest.fixture
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for processes that do not come, and this process keeps its handler of signals."""
     monkeypatch.setattr(distributed, "ROLL_CALL", 0.0)
     monkeypatch.setattr(distributed.signal, "signal", lambda *_: None)
 

@@ -1,9 +1,11 @@
 """What a training knows of its data is said before its first step, and stays in its findings."""
 
 import json
+import re
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image, ImageOps
 
 import vitreous as vt
@@ -147,7 +149,7 @@ def test_every_command_has_the_same_list(tmp_path):
         assert {each.kind: each.found for each in report.findings if each.kind in wanted} == wanted
 
 
-def test_a_common_class_that_is_never_found_is_a_finding(monkeypatch, capsys):
+def test_a_common_class_that_is_never_found_is_a_finding(tmp_path, capsys):
     targets = np.repeat([0, 1, 2], [40, 40, 40])
     given = targets.copy()
     given[:39] = 1  # one of the 40 of the first class is found
@@ -166,6 +168,13 @@ def test_a_common_class_that_is_never_found_is_a_finding(monkeypatch, capsys):
     [finding] = found.findings()
     assert finding.kind == "class not found"
     assert "meat: 1 of 40" in finding.problem
-    monkeypatch.setattr(vt, "evaluate", lambda *_, **__: found)
-    assert run(["evaluate", "runs/mine"]) == 0
-    assert f"warning: {finding.sentence}" in capsys.readouterr().out
+    never = vt.create("ViT-Ti/16", num_classes=2, image_size=16, width=8, depth=1, heads=1, mlp_dim=8)
+    torch.nn.init.constant_(never.head.bias[:1], 9.0)  # it calls everything fish
+    never.labels = ["fish", "meat"]
+    vt.save(never, tmp_path / "model")
+    for number in range(40):
+        for label in never.labels:
+            (tmp_path / "data" / label).mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (16, 16), (6 * number, 0, 0)).save(tmp_path / f"data/{label}/{number}.png")
+    assert run(["evaluate", str(tmp_path / "model"), str(tmp_path / "data")]) == 0
+    assert re.search("warning: .*meat: 0 of 40", capsys.readouterr().out, re.DOTALL)

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,16 @@ def scripted(scores: list[float]) -> Any:
     return lambda model: {"validation_loss": 9.0, "validation_accuracy": next(left)}
 
 
+class Scripted(Classification):
+    """The task with a validation that gives these accuracies, one after the other."""
+
+    def __init__(self, scores: list[float]) -> None:
+        self.scores = scores
+
+    def validation(self, *_: Any) -> Any:
+        return scripted(self.scores)
+
+
 def test_training_ends_after_validations_that_are_not_better(trained: Fit, tmp_path: Path) -> None:
     settings = {
         "training": {"length": "9 epochs", "records": {"early_stopping": {"patience": 2}, "save_every": 1e9}}
@@ -130,10 +141,7 @@ def test_the_best_checkpoint_is_kept_and_is_a_model(
     config = configure(tiny, {"training": {"length": "5 epochs", "records": {"save_every": 1e9}}})
     run = RunDirectory.create(tmp_path / "run", config)
     monkeypatch.setattr(trainer, "SAVING", 1e9)  # saving costs nothing
-    scores = scripted([0.1, 0.5, 0.4, 0.3, 0.2])
-    with monkeypatch.context() as patched:
-        patched.setattr(Classification, "validation", lambda *_: scores)
-        fit(plan_of_run(run, splits))
+    fit(replace(plan_of_run(run, splits), task=Scripted([0.1, 0.5, 0.4, 0.3, 0.2])))
     steps = [row["step"] for row in run.metrics()]
     assert run.states.steps() == [steps[1], steps[-1]]
     folder = run.path / "checkpoints" / f"step-{steps[1]:09}.shards"
@@ -146,18 +154,13 @@ def test_the_best_checkpoint_is_kept_and_is_a_model(
         vt.load(shutil.copytree(folder, tmp_path / "checkpoints" / folder.name))
 
 
-def test_the_best_model_is_the_result_if_asked_for(
-    tiny: RunConfig, splits: Splits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_best_model_is_the_result_if_asked_for(tiny: RunConfig, splits: Splits, tmp_path: Path) -> None:
     config = configure(
         tiny, {"training": {"length": "3 epochs", "records": {"early_stopping": {}, "save_every": 1e9}}}
     )
     run = RunDirectory.create(tmp_path / "run", config)
     told: list[str] = []
-    scores = scripted([0.1, 0.5, 0.4])
-    with monkeypatch.context() as patched:
-        patched.setattr(Classification, "validation", lambda *_: scores)
-        trained = fit(plan_of_run(run, splits), say=told.append)
+    trained = fit(replace(plan_of_run(run, splits), task=Scripted([0.1, 0.5, 0.4])), say=told.append)
     steps = [row["step"] for row in run.metrics()]
     assert told == [f"the model is from the best validation, at step {steps[-2]}"]
     best = run.states.read(steps[-2], None, World()).tensors
@@ -226,28 +229,23 @@ def test_the_best_checkpoint_stays_for_each_that_training_may_resume_from(
 
 
 @pytest.mark.slow
-def test_the_old_best_checkpoint_stays_until_the_new_one_is_written(
-    trained: Fit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_old_best_checkpoint_stays_until_the_new_one_is_written(trained: Fit, tmp_path: Path) -> None:
     """What removes old checkpoints, in a thread of its own, knows no best one that is still to be written."""
-    wanted, remove = [], Checkpointer.remove_old
+    wanted: list[bool] = []
 
-    def watched(states: Checkpointer, step: int) -> None:
-        wanted.append(states.best is None or states.best in states.steps())
-        remove(states, step)
+    class Late(Checkpointer):
+        def remove_old(self, step: int) -> None:
+            wanted.append(self.best is None or self.best in self.steps())
+            super().remove_old(step)
 
-    monkeypatch.setattr(Checkpointer, "remove_old", watched)
-    finish = Checkpointer.finish
+        def finish(self) -> None:
+            if self.writing is not None:
+                self.writing.result()
+                self.remove_old(self.saving)  # as late as the thread may do it
+            super().finish()
 
-    def removing(states: Checkpointer) -> None:
-        if states.writing is not None:
-            states.writing.result()
-            states.remove_old(states.saving)  # as late as the thread may do it
-        finish(states)
-
-    monkeypatch.setattr(Checkpointer, "finish", removing)
     settings = {"training": {"length": "4 epochs", "records": {"early_stopping": {}}}}
-    trained(settings, validate=scripted([0.1, 0.2, 0.3, 0.4]), checkpointer=Checkpointer(tmp_path))
+    trained(settings, validate=scripted([0.1, 0.2, 0.3, 0.4]), checkpointer=Late(tmp_path))
     assert len(wanted) > 4
     assert all(wanted)
 

@@ -75,7 +75,7 @@ def test_compiled_code_is_divided_where_gradients_are_exchanged(
         def forward(self, part: Tensor, generator: torch.Generator) -> tuple[Tensor, dict[str, Tensor]]:
             return self.matrices(part).mean(), {}
 
-    compile = nn.Module.compile
+    compile = nn.Module.compile  # only the backend is another
     monkeypatch.setattr(nn.Module, "compile", lambda module, **options: compile(module, backend=noted))
     joined = data_parallel(Large(), None, TrainingConfig(), group, compiled=True)
     for _ in range(3):
@@ -96,7 +96,7 @@ def test_layers_in_shards_are_compiled_inside_of_what_gathers_them(
         graphs.append(len(graph.graph.nodes))
         return graph.forward
 
-    compile = torch.compile
+    compile = torch.compile  # only the backend is another
     monkeypatch.setattr(torch, "compile", lambda function, **options: compile(function, backend=noted))
     small = {"width": 16, "depth": 3, "heads": 2, "mlp_dim": 16}
     model = create("ViT-Ti/4", image_size=8, channels=1, num_classes=10, **small)

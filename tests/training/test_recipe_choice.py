@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 import torch
 from PIL import Image
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import vitreous as vt
-from vitreous.checkpoints import tensors
 from vitreous.checkpoints.native import save_native
 from vitreous.data.dataset import DataSummary
 from vitreous.errors import InputError
@@ -23,7 +21,6 @@ from vitreous.models.settings import set_leaf
 from vitreous.tasks import task_named
 from vitreous.tasks.recipe_choice import choose_recipe
 from vitreous.tasks.training_run import with_run
-from vitreous.training import machine
 from vitreous.training.machine import ON_CPU, pick_precision
 from vitreous.training.settings import configure, leaves
 
@@ -181,26 +178,15 @@ def test_random_weights_that_are_asked_for_are_not_advised_against(make_photos: 
     assert not any(asked in reason for reason in task.plan(str(make_photos), {"init": None}).reasons)
 
 
-def test_bf16_is_chosen_where_a_product_is_faster_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    cpu, times = torch.device("cpu"), {torch.float32: 1.0, torch.bfloat16: 0.5}
-    now = [0.0]
-
-    class Timed(TorchDispatchMode):
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if func is torch.ops.aten.mm.default:
-                now[0] += times[args[0].dtype]
-            return func(*args, **(kwargs or {}))
-
-    monkeypatch.setattr(machine, "perf_counter", lambda: now[0])
-    for expected in ("bf16", "fp32"):
-        machine.time_of_bf16.cache_clear()
-        with Timed():
-            assert pick_precision("auto", cpu) == expected
-        times[torch.bfloat16] = 1.2  # as on a processor that has the instructions and is slow in them
-    before = now[0]
-    assert pick_precision("auto", cpu) == "fp32"
-    assert now[0] == before  # it is timed once
-    machine.time_of_bf16.cache_clear()
+def test_bf16_is_chosen_where_a_product_is_faster_in_it(products: Any) -> None:
+    cpu = torch.device("cpu")
+    products.take(bf16=0.5)
+    assert pick_precision("auto", cpu) == "bf16"
+    products.take(bf16=1.2)  # as on a processor that has the instructions and is slow in them
+    before = products.now
+    with products:
+        assert pick_precision("auto", cpu) == "fp32"
+    assert products.now == before > 0  # it is timed once
 
 
 def test_the_memory_of_large_batches_is_measured_and_split(tmp_path: Path) -> None:
@@ -225,26 +211,24 @@ def test_what_the_user_set_is_told_beside_the_recipe() -> None:
 
 
 def test_a_name_on_the_hub_is_not_a_folder_of_that_name(
-    make_photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_photos: Path, tmp_path: Path, in_hub_cache: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """--init hf:org/name stays what it is where the current folder has org/name; a path becomes absolute."""
     small = ViTConfig(image_size=32, width=16, depth=1, heads=2, mlp_dim=32, num_classes=None)
     monkeypatch.chdir(tmp_path)
     vt.save(build_model(small), tmp_path / "org" / "name")
-    copies: list[str] = []
-    monkeypatch.setattr(
-        "vitreous.checkpoints.download.from_hub",
-        lambda place, *_: copies.append(place.text) or tmp_path / "org/name",
-    )
-    task = task_named("classification")
-    assert task.plan(str(make_photos), {}, init="hf:org/name").config.init == "hf:org/name"
-    assert set(copies) == {"hf:org/name"}
-    assert task.plan(str(make_photos), {}, init="org/name").config.init == str(tmp_path / "org" / "name")
+    in_hub_cache(build_model(small.model_copy(update={"depth": 2})), "org/name")
+    for init, written, depth in (
+        ("hf:org/name", "hf:org/name", 2),
+        ("org/name", str(tmp_path / "org" / "name"), 1),
+    ):
+        config = task_named("classification").plan(str(make_photos), {}, init=init).config
+        assert (config.init, config.model.depth) == (written, depth)
 
 
 @pytest.mark.parametrize("answers", ["a network", "an ensemble with one"])
 def test_a_plan_reads_no_weight_of_the_checkpoint_that_it_begins_with(
-    make_photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: str
+    make_photos: Path, tmp_path: Path, answers: str
 ) -> None:
     """A file of gigabytes is read when training begins, and once."""
     fields = {"image_size": (32, 48), "depth": 1, "width": 32, "heads": 2, "mlp_dim": 64, "seed": 0}
@@ -255,8 +239,12 @@ def test_a_plan_reads_no_weight_of_the_checkpoint_that_it_begins_with(
         members = (MemberConfig(features=seen, head=LinearConfig()),)
         model = Ensemble(EnsembleConfig(num_classes=2, members=members), labels=["cats", "dogs"])
     save_native(model, tmp_path / "m")
-    monkeypatch.setattr(tensors, "read_block", None)
-    monkeypatch.setattr(tensors, "mapped", None)
+    weights = tmp_path / "m" / "model.safetensors"
+    content = weights.read_bytes()
+    start = 8 + int.from_bytes(content[:8], "little")
+    weights.write_bytes(content[:start] + bytes(255 - byte for byte in content[start:]))
+    with pytest.raises(InputError, match="checksum"):
+        vt.load(tmp_path / "m")
     config = task_named("classification").plan(str(make_photos), {}, init=str(tmp_path / "m")).config
     assert config.model.image_size == (32, 48)
     assert (config.model.depth, config.model.width, config.model.num_classes) == (1, 32, 2)

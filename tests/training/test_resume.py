@@ -6,11 +6,12 @@ import errno
 import fcntl
 import json
 import os
-import resource
+import shutil
 import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
@@ -24,7 +25,6 @@ from vitreous.data.dataset import Splits
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
 from vitreous.tasks.training_run import fit, plan_of_run
-from vitreous.training import checkpointer as checkpoints
 from vitreous.training.callbacks import Callback
 from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.config import RecordsConfig, RunConfig
@@ -178,11 +178,31 @@ def test_milestones_are_kept_besides_the_last_states(tmp_path: Path, trained: Fi
     assert checkpointer.steps() == [4, 8, 12, 16, 17]
 
 
-def test_files_and_folders_are_on_the_disk_before_a_checkpoint_exists(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+class Disk:
+    """`before` is called with each file and folder that is to be flushed to the disk: it may wait or fail."""
+
+    before: Callable[[Path], object] = staticmethod(lambda path: None)
+
+    def is_full(self, path: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+    found, fsync = Disk(), os.fsync
+
+    def flush(descriptor: int) -> None:
+        if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:  # not while PyTorch writes
+            found.before(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", flush)
+    return found
+
+
+def test_files_and_folders_are_on_the_disk_before_a_checkpoint_exists(tmp_path: Path, disk: Disk) -> None:
     flushed: list[Path] = []
-    monkeypatch.setattr(checkpoints, "flush", lambda path: flushed.append(path))
+    disk.before = flushed.append
     Checkpointer(tmp_path).save(Snapshot(3))
     partial = tmp_path / "step-000000003.partial"
     tensors, folder, facts, outer = flushed
@@ -190,13 +210,8 @@ def test_files_and_folders_are_on_the_disk_before_a_checkpoint_exists(
     assert ".json" in facts.name
 
 
-def test_a_disk_that_is_full_when_it_is_flushed_is_an_input_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(path: Path) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(checkpoints, "flush", full)
+def test_a_disk_that_is_full_when_it_is_flushed_is_an_input_error(tmp_path: Path, disk: Disk) -> None:
+    disk.before = disk.is_full
     with pytest.raises(InputError, match=r"cannot save .*No space left.* there is no checkpoint yet"):
         Checkpointer(tmp_path).save(Snapshot(3))
 
@@ -281,7 +296,7 @@ def test_a_state_that_cannot_be_removed_stops_no_training(
         if not ignore_errors:
             raise OSError(errno.ENOTEMPTY, "Directory not empty")
 
-    monkeypatch.setattr(checkpoints.shutil, "rmtree", busy)
+    monkeypatch.setattr(shutil, "rmtree", busy)
     # The thread that writes changes the filters of warnings, too.
     with pytest.warns(UserWarning, match=r"cannot remove an old .*Directory not empty"):  # noqa: PT031
         checkpointer.save(Snapshot(2), wait=False)
@@ -298,40 +313,27 @@ def test_no_state_at_all_is_a_beginning(tmp_path: Path) -> None:
     assert Checkpointer(tmp_path).newest() is None
 
 
-def test_a_full_disk_leaves_the_state_before_it(tmp_path: Path) -> None:
+def test_a_full_disk_leaves_the_state_before_it(tmp_path: Path, full_disk: Any) -> None:
     checkpointer = Checkpointer(tmp_path)
     checkpointer.save(Snapshot(1, size=10))
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
-    try:
-        with pytest.raises(InputError, match=r"cannot save the checkpoint of step 2 .*of step 1 is intact"):
-            checkpointer.save(Snapshot(2, size=1_000_000))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        signal.signal(signal.SIGXFSZ, handler)
+    wanted = r"cannot save the checkpoint of step 2 .*of step 1 is intact"
+    with full_disk(100_000), pytest.raises(InputError, match=wanted):
+        checkpointer.save(Snapshot(2, size=1_000_000))
     newest = checkpointer.newest()
     assert newest is not None
     assert newest.facts["step"] == 1
     assert sorted(path.suffix for path in tmp_path.iterdir()) == [".json", ".shards"]
 
 
-def test_a_state_is_written_while_training_goes_on(
-    trained: Fit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_state_is_written_while_training_goes_on(trained: Fit, tmp_path: Path, disk: Disk) -> None:
     """It is the state of its step, though the weights have changed since."""
     learner, states, gate = (
         trained({"training": {"length": "2 steps"}}),
         Checkpointer(tmp_path),
         threading.Event(),
     )
-    flush, before = checkpoints.flush, {name: weight.clone() for name, weight in weights(learner).items()}
-
-    def slow(path: Path) -> None:
-        assert gate.wait(60)
-        flush(path)
-
-    monkeypatch.setattr(checkpoints, "flush", slow)
+    before = {name: weight.clone() for name, weight in weights(learner).items()}
+    disk.before = lambda path: gate.wait(60)
     states.save(learner, wait=False)
     with torch.no_grad():
         for parameter in learner.model.parameters():
@@ -344,35 +346,27 @@ def test_a_state_is_written_while_training_goes_on(
     assert all(torch.equal(newest.tensors[name], weight) for name, weight in before.items())
 
 
-def test_what_fails_meanwhile_is_raised_by_the_next_save(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_fails_meanwhile_is_raised_by_the_next_save(tmp_path: Path, disk: Disk) -> None:
     checkpointer = Checkpointer(tmp_path)
     checkpointer.save(Snapshot(1))
-
-    def full(path: Path) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(checkpoints, "flush", full)
+    disk.before = disk.is_full
     checkpointer.save(Snapshot(2), wait=False)
     with pytest.raises(InputError, match=r"checkpoint of step 2 .*No space left.* of step 1 is intact"):
         checkpointer.save(Snapshot(3))
-    monkeypatch.undo()
+    disk.before = Disk.before
     checkpointer.save(Snapshot(3), wait=False)
     checkpointer.finish()
     assert checkpointer.steps() == [1, 3]
 
 
-def test_what_cannot_be_written_at_all_is_not_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_written_at_all_is_not_waited_for(tmp_path: Path, disk: Disk) -> None:
     """As where memory is short: the error comes out, and the next wait ends."""
 
     def fail(path: Path) -> None:
         raise MemoryError
 
     states = Checkpointer(tmp_path)
-    monkeypatch.setattr(checkpoints, "flush", fail)
+    disk.before = fail
     with pytest.raises(MemoryError):
         states.save(Snapshot(1))
     states.finish()
@@ -536,13 +530,11 @@ def test_a_lock_is_of_the_file_that_others_see(
     with run.locked(), pytest.raises(InputError, match="is training in"), run.locked():
         pass
 
-    def held(file: IO[str], how: int) -> None:
-        (run.path / ".lock").unlink()
-        raise BlockingIOError
-
-    monkeypatch.setattr(fcntl, "flock", held)
-    with pytest.raises(InputError, match=r"^another process is training in"), run.locked():
-        pass
+    monkeypatch.undo()
+    with (run.path / ".lock").open("a+") as held:  # by one that has not written its name yet
+        lock(held, fcntl.LOCK_EX)
+        with pytest.raises(InputError, match=r"^another process is training in"), run.locked():
+            pass
 
 
 def test_a_run_is_trained_by_one_process_at_a_time(tiny: RunConfig, splits: Splits, tmp_path: Path) -> None:

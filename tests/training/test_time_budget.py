@@ -132,7 +132,7 @@ def test_the_clock_of_a_command_begins_with_its_process() -> None:
 
 
 def test_a_command_is_timed_from_its_process_and_a_call_from_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Clock, "command", None)
+    monkeypatch.setattr(Clock, "command", None)  # as where no command runs
     assert Clock.of_call().seconds < Clock.of_process().seconds
     monkeypatch.setattr("sys.argv", ["vitreous", "recipe"])
     with pytest.raises(SystemExit):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import re
+from collections.abc import Callable
+from contextlib import redirect_stderr
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,10 +21,11 @@ import vitreous as vt
 from vitreous.api.inspection import across_folders, right_and_wrong
 from vitreous.api.training import TrainRequest
 from vitreous.checkpoints import pretrained_encoders
+from vitreous.checkpoints.pretrained_encoders import INSTALLED_ENCODERS
 from vitreous.checkpoints.runs import has_compared
 from vitreous.cli.training import print_result
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import ImageDataset
+from vitreous.data.dataset import ArrayImages, ImageDataset
 from vitreous.data.sources import open_data
 from vitreous.evaluation import classical
 from vitreous.evaluation.classical import (
@@ -60,12 +64,13 @@ from vitreous.training.run import RunDirectory
 
 pytestmark = pytest.mark.usefixtures("quick_figures")
 CPU = torch.device("cpu")
+PHOTOS = INSTALLED_ENCODERS["vitreous:photos"]
 
 
 @pytest.fixture(autouse=True)
 def _small_encoders(monkeypatch: pytest.MonkeyPatch) -> None:
     """No encoder of photographs, whose features take seconds."""
-    monkeypatch.setattr(pretrained_encoders, "installed_encoder_names", list)
+    monkeypatch.delitem(INSTALLED_ENCODERS, "vitreous:photos")
 
 
 def draw(folder: Path, count: int, *, arrows: bool = False, gray: bool = False) -> Path:
@@ -87,18 +92,12 @@ def draw(folder: Path, count: int, *, arrows: bool = False, gray: bool = False) 
 
 
 @pytest.fixture
-def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def hub(in_hub_cache: Callable[..., str]) -> str:
     """The hub's cache with a small DINOv2 as it is published; the name of it."""
-    commit = "0" * 40
-    repository = tmp_path / "hub" / "models--facebook--dinov2-small"
     model = vt.create(
         "ViT-S/14", num_classes=None, image_size=56, width=32, depth=2, heads=2, mlp_dim=64, layer_scale=1.0
     )
-    vt.save(model, repository / "snapshots" / commit, format="huggingface")
-    (repository / "refs").mkdir()
-    (repository / "refs" / "main").write_text(commit)
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
-    return "hf:facebook/dinov2-small"
+    return in_hub_cache(model, "facebook/dinov2-small")
 
 
 def test_an_encoder_of_the_hubs_cache_is_tried(hub: str, tmp_path: Path) -> None:
@@ -130,7 +129,7 @@ def test_a_large_encoder_is_tried_with_lora_too(
     hub: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And what is kept of it is an ordinary model."""
-    monkeypatch.setattr(trials, "SMALL_ENCODER", 0)
+    monkeypatch.setattr(trials, "SMALL_ENCODER", 0)  # this one counts as large
     data = draw(tmp_path / "photos", 20)
     epochs = {"training": {"length": "1 epochs"}}
     run = vt.train(data, out=tmp_path / "run", settings=epochs, offline=True, progress=False)
@@ -153,8 +152,10 @@ def test_the_cache_of_the_hub_is_read_with_care(hub: str, tmp_path: Path) -> Non
     assert [each.name for each in pretrained_encoders.cached_encoders()] == [hub]
 
 
-def test_nobody_asks_the_hub_who_is_offline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+def test_nobody_asks_the_hub_who_is_offline(
+    hub_constants: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub_constants(HF_HUB_OFFLINE=False)
     asked = []
 
     def refuse(*_: Any, **given: Any) -> None:
@@ -164,7 +165,7 @@ def test_nobody_asks_the_hub_who_is_offline(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("huggingface_hub.HfApi.model_info", refuse)
     assert pretrained_encoders.reachable_encoder() is None
     assert asked == [pretrained_encoders.PATIENCE]
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    hub_constants(HF_HUB_OFFLINE=True)
     assert pretrained_encoders.reachable_encoder() is None
     assert len(asked) == 1
 
@@ -315,12 +316,13 @@ def test_a_lucky_validation_part_does_not_decide() -> None:
     assert measured == {"sound": "cross-fitted", "network": "difference", "lucky": "cross-fitted"}
 
 
-def test_nothing_is_trained_where_nothing_is_left_to_gain(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_trained_where_nothing_is_left_to_gain() -> None:
     right, wrong = [1.0] * 5 + [-1.0] * 5, [1.0] * 10
     assert table_of(descriptor=right, network=wrong).is_solved
     assert not table_of(descriptor=wrong, network=right).is_solved, "it is the network that is trained"
-    monkeypatch.setattr("vitreous.tasks.candidates.FEWEST", 10_000)
-    assert not table_of(descriptor=right).is_solved, "of a few images"
+    solved = table_of(descriptor=right)
+    assert replace(solved, images=solved.images.subset(np.arange(100))).is_solved
+    assert not replace(solved, images=solved.images.subset(np.arange(99))).is_solved, "of a few images"
 
 
 def test_what_is_behind_by_chance_is_not_lost() -> None:
@@ -352,7 +354,7 @@ def test_a_network_that_nothing_measures_again_must_be_ahead_by_more_than_chance
 
 @pytest.mark.parametrize("longer", [0.7, 0.95])
 def test_the_best_short_trial_answers_where_the_longer_training_is_no_better(
-    longer: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    longer: float, tmp_path: Path
 ) -> None:
     """The table has all of them; what is kept of the trial goes where it does not answer."""
 
@@ -363,24 +365,22 @@ def test_the_best_short_trial_answers_where_the_longer_training_is_no_better(
 
     data: Any = open_data("digits", DataConfig())
     truth = torch.tensor([1, 0] * 10)
-    table = CandidateTable(data, Problem("classification", 2), data.test, "validation", truth)
+    images = data.test.subset(np.arange(20))
+    table = CandidateTable(data, Problem("classification", 2), images, "validation", truth)
     method = trials.TrainingMethod("a", "scratch")
     for name, wrong in (("a", 2), ("b", 4)):
         table.add([Part(name=name, words="candidates.scratch")], answers(wrong), speed=1.0)
-    networks = [
-        vt.create(
-            "ViT-Ti/16", num_classes=2, image_size=16, width=16, depth=1, heads=1, mlp_dim=16, seed=seed
-        )
-        for seed in (1, 2)
-    ]
+
+    sizes = {"image_size": 8, "patch_size": 4, "channels": 1, "width": 16, "depth": 1, "heads": 1}
+    networks = [vt.create("ViT-Ti/16", num_classes=2, mlp_dim=16, seed=seed, **sizes) for seed in (1, 2)]
+    networks[1].register_forward_hook(lambda *_: answers(round(20 * (1 - longer))))
     run = RunDirectory.create(tmp_path / "run", RunConfig())
     run.save_model(networks[1])
     trials.save_short_trial(run.path, networks[0], "a")
     (run.path / "metrics.jsonl").write_text('{"step": 1, "epoch": 1}\n')
-    monkeypatch.setattr(trials, "network_outputs", lambda *_, **__: answers(round(20 * (1 - longer))))
     material: Any = None
     trained = Trained(run, data, material, networks[1], 1.0, 0.0)
-    options: dict[str, Any] = {"device": CPU, "workers": 0, "batch_size": 1, "world": ON_CPU.world}
+    options: dict[str, Any] = {"device": CPU, "workers": 0, "batch_size": 20, "world": ON_CPU.world}
     chosen, _ = trials.CandidateComparison(method, table).choose(trained, **options)
     names = [each.name for each in table.rows()]
     is_short = longer < 0.9
@@ -651,34 +651,32 @@ def test_trials_too_short_to_learn_anything_are_not_begun(
 def test_features_of_large_images_take_the_time_that_no_training_follows_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pretrained_encoders, "installed_encoder_names", lambda: ["vitreous:photos"])
-    monkeypatch.setattr(trials, "SHORTEST_TRIAL", 1e6)
-    monkeypatch.setattr(trials, "FROZEN_UNTIL", 0.0)
+    monkeypatch.setitem(INSTALLED_ENCODERS, "vitreous:photos", PHOTOS)
+    monkeypatch.setattr(trials, "SHORTEST_TRIAL", 1e6)  # no training follows
+    monkeypatch.setattr(trials, "FROZEN_UNTIL", 0.0)  # nor are there features of frozen encoders
     half_an_hour: dict[str, Any] = {"training": {"length": "30 minutes"}}
     _, table = compare(draw(tmp_path / "photos", 5), half_an_hour, print, tmp_path / "run")
     assert any("224x224" in name for name in table.names)
 
 
-def test_doctor_asks_no_image_that_the_answer_was_fitted_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_doctor_asks_no_image_that_the_answer_was_fitted_on(tmp_path: Path) -> None:
     """Methods without steps are fitted on the validation set at the end: they are better there than on the
     test set, which says nothing of the images."""
-    data, asked = open_data("digits", DataConfig(validation_fraction=0.1)), list[object]()
+    sizes = {"image_size": 8, "patch_size": 4, "channels": 1, "width": 8, "depth": 1, "heads": 1}
+    model = vt.ViT(vt.ViTConfig(**sizes, mlp_dim=8, num_classes=2))  # type: ignore[arg-type]
+    torch.nn.init.constant_(model.head.bias[:1], 9.0)  # it answers "a"
+    pixels = np.random.default_rng(0).integers(0, 255, (80, 8, 8), np.uint8)
 
-    def answers(_: Any, images: ImageDataset) -> doctor.SampleAnswers:
-        asked.append(images)
-        rows = np.arange(10)
-        features = np.random.default_rng(0).normal(size=(10, 2)).astype(np.float32)
-        return doctor.SampleAnswers(rows, features, images.targets.strata(rows))
+    def labeled(label: int) -> ImageDataset:
+        return ArrayImages(pixels, np.full(80, label), ("a", "b"), name="made")
 
-    monkeypatch.setattr(doctor, "answers_to", answers)
+    data = open_data("digits", DataConfig())
+    data = data._replace(train=labeled(0), validation=labeled(0), test=labeled(1))
     run = RunDirectory.create(tmp_path / "run", RunConfig())
-    for speed, parts in ((9.0, [data.train, data.validation, data.test]), (0.0, [data.train, data.test])):
-        (run.path / "candidates.json").write_text(json.dumps([{"speed": speed}]))
-        asked.clear()
-        list(doctor.answer_findings(run, None, data, 0.0))  # type: ignore[arg-type]
-        assert asked == parts
+    for speed in (9.0, 0.0):
+        (run.path / "candidates.json").write_text(json.dumps([{"name": "a", "speed": speed}]))
+        kinds = [each.kind for each in doctor.answer_findings(run, model, data, 0.0)]
+        assert ("other looks" in kinds) == bool(speed)
 
 
 def test_frozen_features_alone_are_a_model_without_a_finding_about_its_course(tmp_path: Path) -> None:
@@ -716,7 +714,7 @@ def test_no_network_is_trained_that_could_not_answer(
     length: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A method without steps is ahead, and no validation images are left to compare a longer training by."""
-    monkeypatch.setattr(trials, "SHORTEST_TRIAL", 0.0)
+    monkeypatch.setattr(trials, "SHORTEST_TRIAL", 0.0)  # as where a step takes no time
     task, settings = task_named("classification"), {"training": {"length": length}}
     data = task.plan(str(draw(tmp_path / "photos", 10)), settings)
     options: dict[str, Any] = {"out": tmp_path / "run", "offline": True, "place": ON_CPU}
@@ -776,14 +774,14 @@ def killed(data: Path, out: Path, at: str, **options: Any) -> None:
             if at == "a step" and trainer.learner.step and "trial" not in str(trainer.checkpointer.folder):
                 raise Stopped
 
-    def speak(sentence: str) -> None:
-        if sentence.startswith(at) and (out / "model").exists():
-            raise Stopped
+    class Heard(io.StringIO):
+        def write(self, text: str) -> int:
+            if text.startswith(f"vitreous: {at}") and (out / "model").exists():
+                raise Stopped
+            return super().write(text)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("vitreous.api.training.say", speak)
-        with pytest.raises(Stopped):
-            vt.train(data, out=out, callbacks=[Kill()], **options)
+    with redirect_stderr(Heard()), pytest.raises(Stopped):
+        vt.train(data, out=out, callbacks=[Kill()], **options)
 
 
 def weights(run: Path) -> dict[str, torch.Tensor]:
@@ -877,8 +875,11 @@ def test_the_first_of_the_table_is_what_answers(tmp_path: Path, capsys: pytest.C
     assert "neither attention nor filters" in page.read_text(encoding="utf-8")
 
 
-def test_what_mirror_images_did_is_remembered_by_content(tmp_path: Path) -> None:
+def test_what_mirror_images_did_is_remembered_by_content(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Another dataset with the same names and labels has its own answer."""
+    monkeypatch.setenv("VITREOUS_CACHE", str(tmp_path / "cache"))
     stripes = open_data(str(draw(tmp_path / "a" / "data", 40)), DataConfig())
     arrows = open_data(str(draw(tmp_path / "b" / "data", 40, arrows=True)), DataConfig())
     first, second = mirroring_of(stripes), mirroring_of(arrows)
@@ -886,11 +887,14 @@ def test_what_mirror_images_did_is_remembered_by_content(tmp_path: Path) -> None
     assert second is not None
     assert not is_better(first.plain, first.sideways)
     assert is_better(second.plain, second.sideways)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("vitreous.evaluation.classical.try_mirroring", lambda _: None)
-        again = mirroring_of(open_data(str(tmp_path / "a" / "data"), DataConfig()))
-    assert again is not None
-    assert all((mine == theirs).all() for mine, theirs in zip(again, first, strict=True))
+    for file in (tmp_path / "cache" / "mirrored").iterdir():  # the answers are those in the cache
+        with np.load(file) as stored:
+            changed = {name: ~stored[name] for name in stored.files}
+        np.savez(file, **changed)
+    for data, before in (("a", first), ("b", second)):
+        again = mirroring_of(open_data(str(tmp_path / data / "data"), DataConfig()))
+        assert again is not None
+        assert all((mine == ~theirs).all() for mine, theirs in zip(again, before, strict=True))
 
 
 def test_a_number_that_is_linear_in_the_pixels_is_found(tmp_path: Path) -> None:
@@ -1107,9 +1111,9 @@ def test_of_very_many_small_images_a_lighter_model_is_tried(
         Image.open(path).resize((28, 28)).save(path)
     decided, _ = compare(data, EPOCHS, said.append, tmp_path / "few")
     assert decided.settings == {}, "of few, the network that sees more detail needs no trial"
-    monkeypatch.setattr(trials, "MANY_SMALL", 30)
-    monkeypatch.setattr(trials, "MOST_TRIED", 24)
-    monkeypatch.setattr("vitreous.tasks.candidates.FEWEST", 4)
+    monkeypatch.setattr(trials, "MANY_SMALL", 30)  # these count as very many
+    monkeypatch.setattr(trials, "MOST_TRIED", 24)  # a part of them
+    monkeypatch.setattr("vitreous.tasks.candidates.FEWEST", 4)  # enough to decide by
     held_out: dict[str, Any] = {"data": {"validation_fraction": 0.2}, "training": {"length": "2 epochs"}}
     decided, table = compare(data, held_out, said.append, tmp_path / "many")
     tried = {each.trial.name: each.trial for each in table.candidates if len(each.parts) == 1}

@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from vitreous.training.precision import WIDE
 
 import vitreous as vt
 from vitreous.addons.optimize import measuring

@@ -368,7 +368,7 @@ def test_an_answer_may_take_longer_than_a_body(monkeypatch: pytest.MonkeyPatch) 
     async def ask(client: httpx.AsyncClient) -> httpx.Response:
         loops.append(loop := asyncio.get_running_loop())
         clock = loop.time
-        monkeypatch.setattr(loop, "time", lambda: clock() + later[0])
+        monkeypatch.setattr(loop, "time", lambda: clock() + later[0])  # as if it had taken long
         return await client.post("/v1/predict", **form(("x.png", image())))
 
     app = app_of(with_answer(served, slow), limits=ServerLimits(seconds=1000, stalled=1000, deadline=10_000))

@@ -69,7 +69,7 @@ def test_who_is_alone_does_not_wait() -> None:
 
 
 def test_who_had_company_waits_for_it_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    work, now = Doubler(), [0.0]
+    work, now = Doubler(), [0.0]  # the clock of the batcher, and of what it waits by
     monkeypatch.setattr(batching, "time", SimpleNamespace(monotonic=lambda: now[0]))
 
     async def some(batcher: Batcher[int, int]) -> int:

@@ -141,7 +141,7 @@ def test_what_cannot_be_served_is_one_sentence(
 
 
 def test_a_missing_extra_is_named_with_its_cure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vitreous.errors.is_installed", lambda name: name != "uvicorn")
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
     with pytest.raises(InputError, match=r"serving needs uvicorn: pip install 'vitreous\[serve\]'"):
         vt.serve("ViT-Ti/16")
 

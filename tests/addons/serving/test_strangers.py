@@ -69,11 +69,14 @@ def plain(side: int, kind: str) -> bytes:
 # --- cost before work --------------------------------------------------------------------------------------
 
 
-def test_a_narrow_image_is_refused_by_its_header(
-    classifier: Classifier, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Resized so that its one column has the model's width, it would take gigabytes."""
+@pytest.fixture
+def no_pixel_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ImageFile.ImageFile, "load", lambda image: pytest.fail("its pixels are decoded"))
+
+
+@pytest.mark.usefixtures("no_pixel_is_decoded")
+def test_a_narrow_image_is_refused_by_its_header(classifier: Classifier) -> None:
+    """Resized so that its one column has the model's width, it would take gigabytes."""
     answer = post(app_of(classifier), "/v1/predict", **form(("narrow.png", narrow(30_000))))
     assert answer.status_code == 422
     assert "1x30000 pixels are too narrow" in error_of(answer)
@@ -90,11 +93,9 @@ def test_a_format_that_is_decoded_under_the_interpreters_lock_has_a_lower_limit(
     assert "2001x2001 pixels exceed the 4000000 that are allowed in JPEG 2000" in error_of(answers[1])
 
 
-def test_no_pixel_is_decoded_before_the_header_is_checked_and_room_is_made(
-    classifier: Classifier, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("no_pixel_is_decoded")
+def test_no_pixel_is_decoded_before_the_header_is_checked_and_room_is_made(classifier: Classifier) -> None:
     """Pillow reads a PNG's EXIF data by decoding it: 63 million pixels, in the threads of small images."""
-    monkeypatch.setattr(ImageFile.ImageFile, "load", lambda image: pytest.fail("its pixels are decoded"))
     with pytest.raises(BadImage, match="5000x5000 pixels exceed"):
         classifier.prepare(bomb(), "bomb.png")
 

@@ -236,13 +236,18 @@ def test_cropped_positions_are_those_of_the_middle(laboratory: Laboratory) -> No
 
 def test_images_are_drawn_when_they_are_asked_for_and_are_those_of_the_dataset() -> None:
     world = world_of(replace(BASE, data="world:textures:200@16,test=8"))
-    part, dataset = pixels_of(world, "train", 11), WorldImages(world, "train", 11)
+    counts = list[int]()
+
+    class Counted(WorldImages):
+        def draw(self, indices: Any) -> Any:
+            counts.append(len(indices))
+            return super().draw(indices)
+
+    part, dataset = pixels_of(world, "train", 11), Counted(world, "train", 11)
     rows = torch.tensor([150, 3, 99, 3])
-    with pytest.MonkeyPatch.context() as patch:
-        counts, draw = list[int](), WorldImages.draw
-        patch.setattr(WorldImages, "draw", lambda *given: counts.append(len(given[1])) or draw(*given))
-        drawn = part.take(rows)
-        part.take(rows)
+    drawn = part.take(rows)
+    for _ in range(2):
+        assert (dataset.rows(rows.numpy()) == drawn.numpy()).all()
     assert counts == [3]
     for image, row in zip(drawn, rows.tolist(), strict=True):
         assert (image.numpy() == np.asarray(dataset.image(row))).all()
@@ -397,10 +402,12 @@ def test_few_shots_choose_a_group_by_other_images_than_they_judge_it_by() -> Non
         """Of a model that tells the classes of the images with labels and of these."""
         table = torch.zeros(160, 4)
         table[:80], table[known] = values[:80], values[known]
-        model = fresh()
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(ViT, "features", lambda _, __: table)
-            return few_shot(model, shown)
+
+        class Knowing(ViT):
+            def features(self, images: torch.Tensor) -> torch.Tensor:
+                return table
+
+        return few_shot(Knowing(fresh().config), shown)
 
     chosen, judged = measured(slice(80, 100)), measured(slice(100, 160))
     assert chosen == {"few-shot": 0.25, "few-shot-validation": 1.0}

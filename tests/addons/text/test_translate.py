@@ -78,20 +78,26 @@ def test_python_translates_as_the_command_does(translator, command):
         vt.translate(translator, [" "])
 
 
-def test_translate_lines_of_standard_input(translator, command, monkeypatch):
-    monkeypatch.setattr("sys.stdin", io.StringIO("<de> two\n\n<en> zwei\n"))
+@pytest.fixture
+def typed(monkeypatch):
+    """Gives text to standard input."""
+    return lambda text: monkeypatch.setattr("sys.stdin", io.StringIO(text))
+
+
+def test_translate_lines_of_standard_input(translator, command, typed):
+    typed("<de> two\n\n<en> zwei\n")
     done = command("translate", translator, "--json")
     sources = [each["source"] for each in json.loads(done.out)["translations"]]
     assert sources == ["<de> two", "", "<en> zwei"]
     assert "skipped 1: empty lines" in done.err
-    monkeypatch.setattr("sys.stdin", io.StringIO("\n \n"))
+    typed("\n \n")
     done = command("translate", translator)
     assert done.code == 2
     assert "no text to translate, neither on the command line nor on standard input" in done.err
 
 
-def test_an_empty_line_gives_an_empty_line(translator, command, monkeypatch):
-    monkeypatch.setattr("sys.stdin", io.StringIO("<de> two\n\n<en> zwei\n \n"))
+def test_an_empty_line_gives_an_empty_line(translator, command, typed):
+    typed("<de> two\n\n<en> zwei\n \n")
     read = command("translate", translator)
     given = command("translate", translator, "<de> two", "", "<en> zwei", " ")
     assert read.code == given.code == 0, read.err + given.err
