@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 from collections import defaultdict
-from contextlib import suppress
 from functools import cache
 from graphlib import TopologicalSorter
 from importlib import import_module
@@ -53,10 +52,11 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
 
 
 @pytest.mark.parametrize(
-    "folder", ["benchmarks", "docs", "examples", "tests", "README*.md", "CONTRIBUTING.md"]
+    "folder", ["benchmarks", "docs", "examples", "src", "tests", "README*.md", "CONTRIBUTING.md"]
 )
 def test_programs_import_names_that_exist(folder: str) -> None:
-    """Those inside functions, too, and those of lessons and pages; nothing of the programs runs."""
+    """Those inside functions, too, those of lessons and pages, and those that a string holds for another
+    process; nothing of the programs runs."""
     missing = set()
     roots = list(ROOT.glob(folder))
     files = [file for root in roots for file in ([root] if root.is_file() else root.rglob("*"))]
@@ -70,7 +70,8 @@ def test_programs_import_names_that_exist(folder: str) -> None:
                 else:
                     continue
                 missing |= {f"{path.relative_to(ROOT)}: {name}" for name in names if not exists(name)}
-    assert missing == set()
+    refused = {"tests/api/test_types.py: vitreous:gone"}  # by type checkers, which that test asks
+    assert missing - refused == set()
 
 
 def programs_in_notebook(text: str) -> list[str]:
@@ -80,15 +81,24 @@ def programs_in_notebook(text: str) -> list[str]:
 
 def programs_in_page(text: str) -> list[str]:
     """Blocks of Python that are whole: some pages show signatures alone."""
-    whole = []
-    for block in re.findall(r"(?ms)^```python\n(.*?)^```", text):
-        with suppress(SyntaxError):
-            ast.parse(block)
-            whole.append(block)
-    return whole
+    return [block for block in re.findall(r"(?ms)^```python\n(.*?)^```", text) if is_python(block)]
 
 
-PROGRAMS = {".py": lambda text: [text], ".ipynb": programs_in_notebook, ".md": programs_in_page}
+def programs_in_module(text: str) -> list[str]:
+    strings = [each.value for each in ast.walk(ast.parse(text)) if isinstance(each, ast.Constant)]
+    held = [each for each in strings if isinstance(each, str) and "import" in each and "\n" in each]
+    return [text, *(each for each in held if is_python(each))]
+
+
+def is_python(text: str) -> bool:
+    try:
+        ast.parse(text)
+    except SyntaxError:
+        return False
+    return True
+
+
+PROGRAMS = {".py": programs_in_module, ".ipynb": programs_in_notebook, ".md": programs_in_page}
 
 
 @cache

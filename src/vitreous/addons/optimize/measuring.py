@@ -318,9 +318,9 @@ from pathlib import Path
 import torch
 import vitreous as vt
 from vitreous.addons.optimize.engines import BackendConfig
-from vitreous.addons.optimize.measuring import opened
+from vitreous.addons.optimize.measuring import open_candidate
 candidate = BackendConfig(sys.argv[3], sys.argv[4], int(sys.argv[5]))
-model = opened(vt.load(sys.argv[1]), candidate, Path(), ())
+model = open_candidate(vt.load(sys.argv[1]), candidate, Path(), ())
 with torch.inference_mode():
     model(torch.zeros(int(sys.argv[2]), model.config.channels, *model.config.image_size))
 """
