@@ -124,6 +124,28 @@ def test_an_encoder_of_the_hubs_cache_is_tried(hub: str, tmp_path: Path) -> None
     assert opened.labels[int(logits.argmax())] == answer.label
 
 
+@pytest.mark.parametrize("length", ["1 steps", "0.2 minutes"])
+def test_the_encoder_of_photographs_is_tried_beside_one_of_the_hub(
+    length: str, hub: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where there is time; the one whose features are better is fine-tuned, and not both."""
+    monkeypatch.setitem(INSTALLED_ENCODERS, "vitreous:photos", PHOTOS)
+    monkeypatch.setattr(trials, "FROZEN_UNTIL", 0.0)
+    monkeypatch.setattr(trials, "FEATURES_UNTIL", 1e6)
+    data, settings = draw(tmp_path / "photos", 6), {"training": {"length": length}}
+    _, table = compare(data, settings, lambda _: None, tmp_path / "run")
+    features = [name for name in table.names if name.startswith("linear on ")]
+    timeless = length == "1 steps"
+    assert f"linear on {hub}" in features
+    assert ("linear on vitreous:photos (128x128)" in features) == timeless
+    assert not [name for name in features if "224x224" in name]
+    if timeless:
+        merits = {name: table.merit_on_features(name) for name in (hub, "vitreous:photos")}
+        best, worse = sorted(merits, key=lambda name: merits[name], reverse=True)
+        assert f"fine-tuned {best}" in table.names
+        assert f"fine-tuned {worse}" not in table.names
+
+
 @pytest.mark.slow
 def test_a_large_encoder_is_tried_with_lora_too(
     hub: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -259,10 +259,15 @@ def encoders_at_hand(*, offline: bool) -> Iterator[HubEncoder]:
     yield from cached_encoders()
     if not offline and (found := reachable_encoder()):
         yield found
-    for name in installed_encoder_names():
-        yield HubEncoder(name, "comes with a package that is installed")
+    yield from installed_encoders()
     for name in encoder_names():
         yield HubEncoder(name, "comes with vitreous")
+
+
+def installed_encoders() -> Iterator[HubEncoder]:
+    """Yield the encoders whose package is installed."""
+    for name in installed_encoder_names():
+        yield HubEncoder(name, "comes with a package that is installed")
 
 
 def best_encoder() -> HubEncoder:

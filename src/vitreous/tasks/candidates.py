@@ -413,6 +413,15 @@ class CandidateTable:
         able = [each for each in self.candidates if not each.learns and each.trial.score >= 1]
         return bool(able) and len(self.images) >= FEWEST
 
+    def merit_on_features(self, encoder: str) -> tuple[float, float]:
+        """Return the merit of the best head on the features of an encoder; the lowest where there is none."""
+        found = [(-math.inf, -math.inf)]
+        for each in self.candidates:
+            [part, *others] = each.parts
+            if not others and part.begun is not None and part.begun["init"] == encoder:
+                found.append(each.trial.merit)
+        return max(found)
+
     def rows(self) -> list[Trial]:
         """Return the table: the candidates, the best first."""
         return [each.trial for each in self.ranked()]

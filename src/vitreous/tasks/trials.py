@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from shlex import quote
@@ -19,7 +19,12 @@ import torch
 
 from vitreous.checkpoints.loading import load_image_model
 from vitreous.checkpoints.native import save_native
-from vitreous.checkpoints.pretrained_encoders import INSTALLED_ENCODERS, encoders_at_hand
+from vitreous.checkpoints.pretrained_encoders import (
+    INSTALLED_ENCODERS,
+    HubEncoder,
+    encoders_at_hand,
+    installed_encoders,
+)
 from vitreous.checkpoints.runs import SHORT_TRIAL
 from vitreous.data.dataset import Splits
 from vitreous.data.held_out import FOLDS
@@ -248,15 +253,13 @@ def compare_candidates(trials: Trials) -> tuple[TrainingMethod, tuple[str, ...]]
 
     # ---- Heads on the features of an encoder
 
-    trainings = [TrainingMethod("from scratch", "scratch")]
     side = min(data.summary.height, data.summary.width)
     is_small = side < SMALL
-    encoders: list[str] = [trials.options["given"]] if trials.options.get("given") else []
+    at_hand: list[str] = []
     if not is_small and trials.is_within(FEATURES_UNTIL):
         offline = bool(trials.options.get("offline"))
-        encoders += filter(None, [encoder_at_hand(task, data, settings, tell, offline=offline)])
-    for name in reversed(encoders):
-        trainings = [*compare_encoder(trials, name), *trainings]
+        at_hand = encoders_to_try(task, data, settings, tell, offline=offline)
+    trainings = [*compare_encoders(trials, at_hand), TrainingMethod("from scratch", "scratch")]
 
     # ---- Short trainings of networks
 
@@ -282,11 +285,27 @@ def compare_candidates(trials: Trials) -> tuple[TrainingMethod, tuple[str, ...]]
     return trials.decide(trainings)
 
 
-def compare_encoder(trials: Trials, name: str) -> list[TrainingMethod]:
+def compare_encoders(trials: Trials, at_hand: Sequence[str]) -> list[TrainingMethod]:
+    """Add heads on the features of the checkpoint that the user gives, and of encoders at hand. Return the
+    trainings that begin with them; of two at hand with the one from whose features the better answers come,
+    since short trials of both would take the time of the training."""
+    given = [trials.options["given"]] if trials.options.get("given") else []
+    found: dict[str, list[TrainingMethod]] = {}
+    for name in reversed([*given, *at_hand]):
+        # What was tried before may have taken the time.
+        if name in given or trials.is_within(FEATURES_UNTIL):
+            beside = len(at_hand) > 1 and name not in given
+            found[name] = compare_encoder(trials, name, beside=beside)
+    usable = [name for name in at_hand if found.get(name)]
+    best_at_hand = sorted(usable, key=trials.table.merit_on_features, reverse=True)[:1]
+    return [each for name in dict.fromkeys([*given, *best_at_hand]) for each in found[name]]
+
+
+def compare_encoder(trials: Trials, name: str, *, beside: bool = False) -> list[TrainingMethod]:
     """Add heads on the features of an encoder to the candidates. Return the trainings that begin with it;
-    none of one that cannot be used, which is said."""
+    none of one that cannot be used, which is said. beside: as of `Trials.add_photos`."""
     if name in INSTALLED_ENCODERS:
-        trials.add_photos(name)
+        trials.add_photos(name, beside=beside)
         # Its Transformer layers learn; the stem stays as it is.
         base = {"training": {"freeze": ["stem"], **trials.first_head}, "model": {"image_size": 128}}
         return [TrainingMethod(f"fine-tuned {name}", "tuned", name, base)]
@@ -421,14 +440,20 @@ class Trials:
         seconds = 60 * (self.minutes or math.inf) * SHARE / folds
         return seconds < SHORTEST_TRIAL * self.clock.slowness
 
-    def add_photos(self, name: str) -> None:
+    def add_photos(self, name: str, *, beside: bool = False) -> None:
         """Add heads on the features of an encoder that has seen photographs: of images at 128 pixels, and
-        where there is time at 224. Where nothing is trained, all time but the report's is theirs."""
+        where there is time at 224. Where nothing is trained, all time but the report's is theirs.
+
+        Args:
+            beside: whether another encoder is tried as well; then this one has a share of the time, at 128
+                pixels.
+        """
         images = min(len(self.data.train), MOST_FITTED) + len(self.data.validation or ())
         # No network follows where each fold's short trial, by which it would be chosen, is too short.
         nothing_trained = self.are_too_short and not self.table.held_out
         before = 0.0  # seconds of the features before, whose heads took as long to fit
-        for side, until in ((128, FEATURES_UNTIL), (224, FROZEN_UNTIL)):
+        sides = [(128, FEATURES_UNTIL), (224, FROZEN_UNTIL)]
+        for side, until in [(128, FROZEN_UNTIL)] if beside else sides:
             a_core = SECONDS_AT[side] * self.clock.slowness
             seconds = images * (a_core + self.table.seconds_to_read)
             if side > 128 and nothing_trained:
@@ -591,21 +616,28 @@ def predicting(run: Path | None) -> str:
     return f"vitreous predict {quote(str(run))} IMAGE"
 
 
-def encoder_at_hand(
+def encoders_to_try(
     task: AnyTask, source: object, settings: Tree, tell: Callable[[str], None], *, offline: bool
-) -> str | None:
-    """Return the best pre-trained encoder that can be had and suits the data: one in the hub's cache, a small
-    open one of the hub, or the one that comes with the package."""
-    for encoder in encoders_at_hand(offline=offline):
+) -> list[str]:
+    """Return the best pre-trained encoder that can be had and suits the data (one in the hub's cache, a small
+    open one of the hub, or one that comes with a package), and beside one of the hub those of installed
+    packages: whose features are better is seen on the images."""
+
+    def suits(encoder: HubEncoder) -> bool:
         try:
             if scheme_of(encoder.name) == "hf":
                 tell(said("encoder: {name} ({about})", name=encoder.name, about=encoder.about))
             task.plan(source, settings, init=encoder.name)
         except InputError as error:
             tell(said("{name} is not used: {reason}", name=encoder.name, reason=error))
-            continue
-        return encoder.name
-    return None
+            return False
+        return True
+
+    best = next(filter(suits, encoders_at_hand(offline=offline)), None)
+    if best is None:
+        return []
+    others = installed_encoders() if scheme_of(best.name) == "hf" else ()
+    return [best.name, *(each.name for each in others if suits(each))]
 
 
 def trial_config(config: RunConfig, share: float) -> RunConfig:
