@@ -17,6 +17,11 @@ class would have, and the nearest training image by pixels.
 
 Weights of the stem and of the Transformer are rounded to 8 bits for each output channel, as the page stores
 them; the accuracy is that of the rounded model.
+
+    python docs/make_photo_model.py packages --linear    # a quarter of an hour of one core
+
+compares it, on validation images alone, with a ViT on linear patches of 48 x 48 pixels (section 3.1 of the
+paper) that has twice the layers, and three times the epochs of the same training.
 """
 
 from __future__ import annotations
@@ -136,6 +141,17 @@ MODEL: dict[str, Any] = {
     "dropout": 0.1,
 }
 EPOCHS, BATCH = 10, 64
+# What the hybrid is compared with: the same width with linear patches, as large as a page could hold.
+LINEAR: dict[str, Any] = {
+    "image_size": 48,
+    "patch_size": 8,
+    "width": 96,
+    "depth": 6,
+    "heads": 4,
+    "mlp_dim": 192,
+    "dropout": 0.1,
+}
+LINEAR_EPOCHS = 30
 KEPT = 0.9  # of the right answers on validation images of the things that it knows, when it leans to NONE
 
 
@@ -276,12 +292,12 @@ def composed(cut: Image.Image | None, rng: np.random.Generator) -> Image.Image:
 
 
 class Part:
-    """Images of a part as the stem's cells, the mean of the trunk's last map, few pixels, and classes."""
+    """Images of a part as the stem's cells, the mean of the trunk's last map, pixels, and classes."""
 
     def __init__(
         self, images: list[tuple[Image.Image, int]], trunk: nn.Module, prepared: Preprocessing
     ) -> None:
-        cells, last, pixels = [], [], []
+        cells, last, pixels, thumbnails = [], [], [], []
         with torch.no_grad():
             for start in range(0, len(images), BATCH):
                 batch = [image for image, _ in images[start : start + BATCH]]
@@ -289,8 +305,13 @@ class Part:
                 cells.append(maps[10].half())
                 last.append(maps[-1].mean(dim=(2, 3)))
                 pixels += [np.asarray(image.resize((16, 16)), dtype=np.float32).ravel() for image in batch]
+                side = LINEAR["image_size"]
+                thumbnails += [
+                    np.asarray(image.resize((side, side), Image.Resampling.LANCZOS)) for image in batch
+                ]
         self.cells, self.last = torch.cat(cells), torch.cat(last)
         self.pixels = torch.from_numpy(np.stack(pixels))
+        self.thumbnails = torch.from_numpy(np.stack(thumbnails)).permute(0, 3, 1, 2)
         self.labels = torch.tensor([label for _, label in images])
 
 
@@ -350,27 +371,41 @@ def logits_of(model: ViT, cells: Tensor) -> Tensor:
     return model.head(model.representation(model.pool(model.norm(model.encode(z)))))
 
 
-def train(model: ViT, parts: dict[str, Part]) -> None:
-    """Train the Transformer on cells of the frozen stem; keep what is best on validation images."""
+def logits_of_pixels(model: ViT, thumbnails: Tensor) -> Tensor:
+    """Return a ViT's logits of thumbnails in uint8, half of them mirrored while it trains."""
+    images = thumbnails.float() / 127.5 - 1
+    if model.training:
+        mirrored = torch.rand(len(images)) < 0.5
+        images[mirrored] = images[mirrored].flip(3)
+    logits: Tensor = model(images)
+    return logits
+
+
+def train(model: ViT, parts: dict[str, Part], epochs: int = EPOCHS) -> float:
+    """Train the Transformer, on cells of the frozen stem or on pixels; keep what is best on validation
+    images, and return its mean accuracy over the classes there."""
     data, val = parts["train"], parts["val"]
+    hybrid = "stem.backbone" in dict(model.named_modules())
+    answer = logits_of if hybrid else logits_of_pixels
+    seen, held_out = (each.cells if hybrid else each.thumbnails for each in (data, val))
     teacher = teacher_of(parts)
     with torch.no_grad():
         taught = (teacher(data.last) / 2).softmax(dim=1)
     parameters = [each for name, each in model.named_parameters() if "backbone" not in name]
     optimizer = torch.optim.AdamW(parameters, lr=1e-3, weight_decay=0.1)
-    steps = EPOCHS * (len(data.labels) // BATCH)
+    steps = epochs * (len(data.labels) // BATCH)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-3, total_steps=steps, pct_start=0.1)
     torch.manual_seed(0)
     best, most = {}, 0.0
-    for epoch in range(EPOCHS):
+    for epoch in range(epochs):
         model.train()
         for rows in torch.split(torch.randperm(len(data.labels)), BATCH)[: len(data.labels) // BATCH]:
-            cells, soft = data.cells[rows].float(), taught[rows]
+            inputs, soft = seen[rows].float(), taught[rows]
             hard = F.one_hot(data.labels[rows], len(FOLDERS)).float() * 0.9 + 0.1 / len(FOLDERS)
-            # Pairs of images are mixed, cell by cell: the cells are all that the Transformer sees.
+            # Pairs of images are mixed, cell by cell or pixel by pixel: what the Transformer sees.
             share, other = float(torch.distributions.Beta(0.4, 0.4).sample()), torch.randperm(len(rows))
-            cells, soft, hard = (share * each + (1 - share) * each[other] for each in (cells, soft, hard))
-            logits = logits_of(model, cells)
+            inputs, soft, hard = (share * each + (1 - share) * each[other] for each in (inputs, soft, hard))
+            logits = answer(model, inputs)
             loss = -0.5 * (hard * logits.log_softmax(dim=1)).sum(dim=1).mean()
             loss = loss - 0.5 * 4 * (soft * (logits / 2).log_softmax(dim=1)).sum(dim=1).mean()
             optimizer.zero_grad()
@@ -380,11 +415,12 @@ def train(model: ViT, parts: dict[str, Part]) -> None:
             schedule.step()
         model.eval()
         with torch.inference_mode():
-            right = balanced(logits_of(model, val.cells).argmax(dim=1), val.labels)
+            right = balanced(answer(model, held_out).argmax(dim=1), val.labels)
         print(f"epoch {epoch + 1}: loss {float(loss):.3f}, validation {right:.3f}", flush=True)
         if right > most:
             best, most = {name: each.clone() for name, each in model.state_dict().items()}, right
     model.load_state_dict(best)
+    return most
 
 
 def leaning(logits: Tensor, labels: Tensor) -> float:
@@ -424,6 +460,9 @@ def main() -> None:
     )
     parser.add_argument("packages", type=Path)
     parser.add_argument("--features", action="store_true", help="only what the stem makes of the images")
+    parser.add_argument(
+        "--linear", action="store_true", help="compare with linear patches, and write nothing"
+    )
     options = parser.parse_args()
     packages = options.packages
     torch.set_num_threads(1)
@@ -447,7 +486,15 @@ def main() -> None:
         torch.save(parts, kept)
     if options.features:
         return
-    train(model, parts)
+    reached = train(model, parts)
+    if options.linear:
+        torch.manual_seed(0)
+        linear = vt.create("ViT-Ti/16", num_classes=len(classes), **LINEAR)
+        assert isinstance(linear, ViT)
+        size = sum(each.numel() for each in linear.parameters())
+        compared = train(linear, parts, LINEAR_EPOCHS)
+        print(f"hybrid {reached:.3f}, linear patches ({size:,} parameters) {compared:.3f}")
+        return
     in_8_bits(model)
     model.half().float()
     test, val = parts["test"], parts["val"]
