@@ -141,7 +141,7 @@ MODEL: dict[str, Any] = {
     "dropout": 0.1,
 }
 EPOCHS, BATCH = 10, 64
-# What the hybrid is compared with: the same width with linear patches, as large as a page could hold.
+# What the hybrid is compared with: the same width with linear patches, as large as a page stores in 16 bits.
 LINEAR: dict[str, Any] = {
     "image_size": 48,
     "patch_size": 8,
@@ -461,7 +461,7 @@ def main() -> None:
     parser.add_argument("packages", type=Path)
     parser.add_argument("--features", action="store_true", help="only what the stem makes of the images")
     parser.add_argument(
-        "--linear", action="store_true", help="compare with linear patches, and write nothing"
+        "--linear", action="store_true", help="compare with linear patches, and write no model"
     )
     options = parser.parse_args()
     packages = options.packages
@@ -478,7 +478,7 @@ def main() -> None:
     model.preprocessing, model.labels, model.task = prepared, classes, "classification"
     weights = {name: each for name, each in trunk.state_dict().items() if name in stem.state_dict()}
     stem.load_state_dict(weights)
-    kept = packages / "photo_parts.pt"
+    kept = packages / "photo_parts_2.pt"
     if kept.is_file():
         parts = torch.load(kept, weights_only=False)
     else:
@@ -493,7 +493,9 @@ def main() -> None:
         assert isinstance(linear, ViT)
         size = sum(each.numel() for each in linear.parameters())
         compared = train(linear, parts, LINEAR_EPOCHS)
-        print(f"hybrid {reached:.3f}, linear patches ({size:,} parameters) {compared:.3f}")
+        found = {"validation": round(compared, 3), "parameters": size, "epochs": LINEAR_EPOCHS}
+        hybrid = {"validation": round(reached, 3), "epochs": EPOCHS}
+        print(json.dumps({"hybrid": hybrid, "linear": found}, indent=1))
         return
     in_8_bits(model)
     model.half().float()
