@@ -493,9 +493,11 @@ def main() -> None:
         assert isinstance(linear, ViT)
         size = sum(each.numel() for each in linear.parameters())
         compared = train(linear, parts, LINEAR_EPOCHS)
-        found = {"validation": round(compared, 3), "parameters": size, "epochs": LINEAR_EPOCHS}
-        hybrid = {"validation": round(reached, 3), "epochs": EPOCHS}
-        print(json.dumps({"hybrid": hybrid, "linear": found}, indent=1))
+        rows = {
+            "hybrid": {"validation": round(reached, 3), "epochs": EPOCHS},
+            "linear": {"validation": round(compared, 3), "parameters": size, "epochs": LINEAR_EPOCHS},
+        }
+        print(json.dumps(rows, indent=1))
         return
     in_8_bits(model)
     model.half().float()

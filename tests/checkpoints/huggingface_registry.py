@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from vitreous.checkpoints.formats import huggingface_configs, huggingface_preprocessing
+from vitreous.checkpoints.formats import huggingface_configs
 
 TABLE = Path(huggingface_configs.__file__).with_suffix(".json")
 # The model_types of image towers that are read, besides those of code that is not part of transformers.
@@ -68,7 +68,7 @@ def usual_processor(kind: str) -> str:
     whole = re.sub("[-_](vision|image)(_model)?$|_with_registers$", "", kind)
     names = (IMAGE_PROCESSOR_MAPPING_NAMES.get(each) for each in (kind, whole, whole.replace("_", "-")))
     found = next(filter(None, names), {})
-    return huggingface_preprocessing.ENDING.sub("", found.get("pil") or found.get("torchvision", ""))
+    return huggingface_configs.ENDING.sub("", found.get("pil") or found.get("torchvision", ""))
 
 
 def plain(value: Any) -> Any:

@@ -93,9 +93,8 @@ def with_run(
     """
     config, notes, world = plan.config, list[str](), place.world
     path, begun = plan.replaces or out or default_run_path(plan.name), False
-    if (
-        world.first and not plan.replaces
-    ):  # it makes the directory, maybe before another process has come this far
+    # The first process makes the directory, maybe before another one has come this far.
+    if world.first and not plan.replaces:
         first, begun = first_value(f"run/{next(BEGUN)}", str(path))
         path = Path(first)
         if not begun:

@@ -85,9 +85,7 @@ class PageSizes(NamedTuple):
     """From which sizes on a page stores a model in fewer bits, or its results in its place."""
 
     exact: int = 100_000  # parameters that are stored as fp32; more as fp16
-    compact: int = (
-        500_000  # parameters of which more are stored in 8 bits, where that changes next to nothing
-    )
+    compact: int = 500_000  # parameters; more are stored in 8 bits, where that changes next to nothing
     quiet: float = 0.005  # change of a probability that is nearly nothing
     largest: int = 16_000_000  # bytes of weights that are in the page
     recorded: int = 12 << 20  # bytes of the recorded results of one image

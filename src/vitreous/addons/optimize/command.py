@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Unpack
+from typing import TYPE_CHECKING, Annotated, Unpack
 
 from cyclopts import Parameter, Token
 
 import vitreous as vt
-from vitreous.addons.optimize.measuring import Optimization
 from vitreous.addons.optimize.options import OptimizeOptions
 from vitreous.cli.options import Json, with_parsed_options
 from vitreous.cli.printing import print_json, print_named, print_table
 from vitreous.languages.terminal import CallError, said, word
 from vitreous.results import byte_size
+
+if TYPE_CHECKING:
+    from vitreous.addons.optimize.measuring import Optimization
 
 
 def parse_part(_: object, tokens: Sequence[Token]) -> float:

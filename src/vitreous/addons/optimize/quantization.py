@@ -64,9 +64,8 @@ def quantized(graph: object, samples: Sequence[object], exact: Sequence[str]) ->
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
         import nncf
 
-        overflow = (
-            nncf.OverflowFix.ENABLE if saturates_int8(processor_flags()) else None
-        )  # weights of all layers get 7 bits
+        # With it, the weights of all layers get 7 bits.
+        overflow = nncf.OverflowFix.ENABLE if saturates_int8(processor_flags()) else None
         logging.getLogger("nncf").setLevel(logging.ERROR)
         try:
             return nncf.quantize(
