@@ -168,6 +168,7 @@ def test_a_common_class_that_is_never_found_is_a_finding(tmp_path, capsys):
     [finding] = found.findings()
     assert finding.kind == "class not found"
     assert "meat: 1 of 40" in finding.problem
+    assert finding.sentence.count("meat: 1 of 40") == 1
     never = vt.create("ViT-Ti/16", num_classes=2, image_size=16, width=8, depth=1, heads=1, mlp_dim=8)
     torch.nn.init.constant_(never.head.bias[:1], 9.0)  # it calls everything fish
     never.labels = ["fish", "meat"]

@@ -53,7 +53,8 @@ class Finding:
         first = self.images[0] if self.images else ""
         named = first if isinstance(first, str) else ", ".join(first)
         problem = self.problem
-        such = f" (such as {named})" if named and f"'{named}'" not in problem else ""
+        is_named = f"'{named}'" in problem or f"({named}" in problem
+        such = f" (such as {named})" if named and not is_named else ""
         return f"{problem}{such}: {self.fix}"
 
     def to_json(self) -> dict[str, object]:

@@ -116,7 +116,18 @@ def environment() -> Environment:
     made = Environment(undefined=StrictUndefined)
     made.filters |= {"percent": percent, "small": small_percentage, "number": "{:,}".format}
     made.filters["unreadable"] = unreadable_reason
+    made.filters |= {"metric": metric_name, "baseline": baseline_name}
     return made
+
+
+def metric_name(label: str) -> str:
+    """Return the name of a metric in the language that is spoken."""
+    return named_text(f"metrics.{label.replace(' ', '_')}", label)
+
+
+def baseline_name(name: str) -> str:
+    """Return the name of a method without a network in the language that is spoken."""
+    return named_text(f"baselines.{name}", name)
 
 
 def unreadable_reason(reason: str) -> str:

@@ -15,7 +15,6 @@ from vitreous.data.findings import Finding, finding
 from vitreous.evaluation.classification import ClassificationEvaluation
 from vitreous.evaluation.result import FEWEST, Evaluation, Metric
 from vitreous.evaluation.scores import candidate_title, is_constant, is_network, wilson_interval
-from vitreous.languages import named_text, phrase
 from vitreous.tasks import task_named
 from vitreous.tasks.task import read_candidates
 from vitreous.training.config import CommandConfig, TrainingConfig
@@ -122,9 +121,9 @@ def below_baseline(metric: Metric, baselines: Baselines, *, by_chance: bool = Tr
     if metric.value < (best["accuracy"] if by_chance else low):
         yield from finding(
             "below baseline",
-            metric=named_text(f"metrics.{metric.label.replace(' ', '_')}", metric.label),
+            metric=metric.label,
             score=metric.text(),
-            name=phrase(f"baselines.{best['name']}"),
+            name=best["name"],
             best=metric.text(best["accuracy"]),
             interval=f"{metric.text(low)} … {metric.text(high)}",
             reached=metric.value,
