@@ -1,13 +1,13 @@
-"""Which feature maps of `vitreous:photos` a linear classifier answers best from, and at what size of image.
+"""From which feature maps of `vitreous:photos` a classifier answers best, and at what size of image.
 
     python benchmarks/encoder_features.py [--sets food tuxpaint elpv emoji] [--seeds 0 1 2] \\
         [--out results/encoder_features.json]
 
 The network sees each image once at 128 and once at 224 pixels. From the means of its feature maps a linear
-classifier is fitted, as `vitreous train` fits it: from those of its first 11 blocks (the last one), of the
-last convolution alone, and of the maps that `vitreous:photos` joins. Each image is answered by what was
-fitted on other folds; images that look alike are in one fold. Only the training images of `real_images.py`
-are read, no test image. The most frequent class is the null.
+classifier and a support vector machine are fitted, as `vitreous train` fits them: from those of its first 11
+blocks (the last one), of the last convolution alone, and of the maps that `vitreous:photos` joins. Each image
+is answered by what was fitted on other folds; images that look alike are in one fold. Only the training
+images of `real_images.py` are read, no test image. The most frequent class is the null.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ from vitreous.data.config import DataConfig
 from vitreous.data.held_out import folds_of
 from vitreous.data.image_samples import evaluation_loader
 from vitreous.data.sources import open_data
-from vitreous.evaluation.classical import ImageFeatures, Problem, linear
+from vitreous.evaluation.classical import ImageFeatures, Problem, linear, support_vectors
 
 SIDES = (128, 224)
 EARLY = 11  # blocks
+METHODS = {"linear": linear, "SVM": support_vectors}
 BATCH = 32
 
 
@@ -49,19 +50,22 @@ def means_of_maps(model: Any, images: Any) -> list[Tensor]:
 
 
 def cross_fitted(images: Any, features: dict[str, Tensor], seeds: list[int]) -> dict[str, Any]:
-    """Return the share of images that is answered rightly from each kind of features, by seed."""
+    """Return the share of images that is answered rightly from each kind of features, by method and seed."""
     truth, groups = torch.from_numpy(images.targets.strata()), images.together(np.arange(len(images)))
-    problem = Problem("classification", len(images.classes))
-    right: dict[str, list[float]] = {name: [] for name in ("most frequent class", *features)}
+    pairs = [(f"{method}, {name}", method, name) for method in METHODS for name in features]
+    titles = ["most frequent class", *(title for title, _, _ in pairs)]
+    right: dict[str, list[float]] = {title: [] for title in titles}
     for seed in seeds:
         order = np.random.default_rng(seed).permutation(len(truth))  # folds differ from seed to seed
         hits = dict.fromkeys(right, 0)
         for known, others in folds_of(truth.numpy()[order], groups[order]):
             rows, asked = torch.from_numpy(order[known]), torch.from_numpy(order[others])
             hits["most frequent class"] += int((truth[rows].mode().values == truth[asked]).sum())
-            for name, values in features.items():
-                fitted = linear("linear", "photos", ImageFeatures(values[rows]), truth[rows], problem)
-                hits[name] += int((fitted.ask(values[asked]).argmax(dim=1) == truth[asked]).sum())
+            problem = Problem("classification", len(images.classes), groups[order[known]])
+            for title, method, name in pairs:
+                seen = ImageFeatures(features[name][rows])
+                fitted = METHODS[method](method, "photos", seen, truth[rows], problem)
+                hits[title] += int((fitted.ask(features[name][asked]).argmax(dim=1) == truth[asked]).sum())
         for name, count in hits.items():
             right[name].append(round(count / len(truth), 4))
         print(seed, {name: shares[-1] for name, shares in right.items()}, flush=True)
@@ -71,7 +75,7 @@ def cross_fitted(images: Any, features: dict[str, Tensor], seeds: list[int]) -> 
 
 
 def compared(data: Path, seeds: list[int]) -> dict[str, Any]:
-    """Return what a linear classifier answers from each kind of features of a set's training images."""
+    """Return what classifiers answer from each kind of features of a set's training images."""
     images = open_data(str(data), DataConfig(validation_fraction=0.0)).train
     features = {}
     for side in SIDES:

@@ -90,14 +90,6 @@ class ImageFeatures(NamedTuple):
     values: FeatureMatrix
     mirrored: tuple[FeatureMatrix, ...] = ()
 
-    def columns(self, some: tuple[int, int] | None) -> ImageFeatures:
-        """Return some of the numbers of each image; None: all of them."""
-        if some is None:
-            return self
-        first, end = some
-        mirrored = tuple(each[:, first:end] for each in self.mirrored)
-        return ImageFeatures(self.values[:, first:end].contiguous(), mirrored)
-
     def at(self, rows: RowNumbers) -> ImageFeatures:
         """Return what is seen of some of them."""
         return ImageFeatures(self.values[rows], tuple(each[rows] for each in self.mirrored))

@@ -81,10 +81,6 @@ class MemberConfig(Config):
     features: Annotated[DescribedConfig | NetworkConfig, Field(discriminator="kind")] = setting(
         DescribedConfig(), "gradients, pixels or network"
     )
-    columns: tuple[int, int] | None = setting(
-        None,
-        "range of the features that the head sees: the first, and the end (exclusive); None: all of them",
-    )
     head: Annotated[LinearConfig | KernelConfig | NeighborsConfig, Field(discriminator="kind")] = setting(
         LinearConfig(), "linear, kernel or neighbors"
     )
@@ -305,11 +301,8 @@ class Together(nn.Module):
         super().__init__()
         self.task = task
         self.widths = [member_width(member, config.channels) for member in config.members]
-        self.columns = [member.columns for member in config.members]
         heads: list[nn.Module] = []
         for member, width in zip(config.members, self.widths, strict=True):
-            if member.columns is not None:
-                width = member.columns[1] - member.columns[0]
             heads.append(head_of_zeros(member, width, config.num_classes, task))
         self.heads = nn.ModuleList(heads)
         self.scale = nn.Parameter(torch.ones(1), requires_grad=False)
@@ -317,10 +310,7 @@ class Together(nn.Module):
     def forward(self, values: FeatureBatch) -> Float[Tensor, "B outputs"]:
         parts = torch.split(values, self.widths, dim=1)
         with in_float32(values):
-            found: list[Tensor] = []
-            for head, part, columns in zip(self.heads, parts, self.columns, strict=True):
-                found.append(head(part if columns is None else part[:, columns[0] : columns[1]]))
-            outputs = torch.stack(found)
+            outputs = torch.stack([head(part) for head, part in zip(self.heads, parts, strict=True)])
             return self.scale * mean_answer(outputs, outputs_of_task(self.task))
 
 
@@ -402,8 +392,7 @@ class Ensemble(nn.Module):
 
     def network_of(self, place: int, seen: Network) -> ViT | BiT:
         config, head = seen.config, self.head.heads[place]
-        whole = isinstance(head, nn.Linear) and self.config.members[place].columns is None
-        outputs = self.config.num_classes if whole else None
+        outputs = self.config.num_classes if isinstance(head, nn.Linear) else None
         own = {"size": config.network.image_size, "mean": config.mean, "std": config.std}
         made: type[ViT] | type[BiT] = BiT if isinstance(config.network, BiTConfig) else ViT
         with torch.device("meta"):

@@ -154,7 +154,6 @@ class Part(Config):
         method: None: a network that learns by steps.
         begun: the configuration of a run that begins with the encoder whose features the method sees; None:
             it sees a descriptor.
-        columns: of the features, where it does not see all of them.
         short: whether it is the network of a short trial, beside one that was trained longer.
     """
 
@@ -163,7 +162,6 @@ class Part(Config):
     init: str | None = None
     method: Method | None = None
     begun: dict[str, Any] | None = None
-    columns: tuple[int, int] | None = None
     short: bool = False
 
     @property
@@ -496,20 +494,12 @@ def scattered(outputs: Outputs, rows: RowNumbers, count: int) -> Outputs:
     return found
 
 
-def add_frozen(
-    table: CandidateTable,
-    name: str,
-    config: RunConfig,
-    *,
-    tell: Callable[[str], None],
-    columns: tuple[int, int] | None,
-) -> None:
+def add_frozen(table: CandidateTable, name: str, config: RunConfig, *, tell: Callable[[str], None]) -> None:
     """Add what heads make of the features of an encoder that stays as it is.
 
     Args:
         name: of the encoder, as people read it.
         config: of a run that begins with it.
-        columns: those of its features that a support vector machine sees, where it has several maps.
     """
     began = time.monotonic()
     table.frozen[name] = frozen = frozen_features(table, config)
@@ -524,13 +514,12 @@ def add_frozen(
     kinds.append(("neighbors", nearest_neighbors))
     problem = table.problem._replace(groups=data.train.together(frozen.rows))
     for kind, fit in kinds:
-        some = columns if kind == "svm" else None
-        fitted = fit(f"{kind} on {name}", name, frozen.train.columns(some), truth, problem)
+        fitted = fit(f"{kind} on {name}", name, frozen.train, truth, problem)
         outputs = scattered(fitted.answers, frozen.rows, table.before or len(data.train))
         if table.held_out:
             assert frozen.other is not None
             other, other_rows = frozen.other
-            asked = fitted.ask(other.columns(some).values)
+            asked = fitted.ask(other.values)
             outputs = table.after(outputs, scattered(asked, other_rows, len(table.images)))
         part = Part(
             name=f"{kind} on {name}",
@@ -538,7 +527,6 @@ def add_frozen(
             init=name,
             method=fitted.method,
             begun=begun,
-            columns=some,
         )
         tell(table.add([part], outputs, seconds=reading + fitted.method.seconds).sentence())
 
@@ -655,7 +643,7 @@ def fitted_head(table: CandidateTable, part: Part, prepared: Preprocessing) -> F
     if key not in table.heads:
         if part.begun:
             seen, truth = all_frozen(frozen_of(table, part), table)
-            table.heads[key] = setting.fit(seen.columns(part.columns), truth)
+            table.heads[key] = setting.fit(seen, truth)
         else:
             learned = all_described(table, prepared)
             seen = described(learned.pixels, part.method.sees, part.method.flip)
@@ -715,11 +703,11 @@ def final_model(table: CandidateTable, chosen: Candidate, network: Model | None 
         encoder = frozen_of(table, part).model if part.begun else None
         if encoder is None:
             features: NetworkConfig | DescribedConfig = DescribedConfig(kind=part.method.sees)
-        elif len(chosen.parts) == 1 and part.columns is None and isinstance(head, nn.Linear):
+        elif len(chosen.parts) == 1 and isinstance(head, nn.Linear):
             return encoder_with_head(encoder, head, problem)
         else:
             features = network_config(encoder)
-        member = MemberConfig(features=features, head=config, columns=part.columns)
+        member = MemberConfig(features=features, head=config)
         members.append((member, head, encoder))
     ensemble = EnsembleConfig(
         image_size=prepared.size,

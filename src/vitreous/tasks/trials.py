@@ -395,11 +395,11 @@ class Trials:
                 )
             )
 
-    def add_heads(self, name: str, config: RunConfig, columns: tuple[int, int] | None = None) -> None:
+    def add_heads(self, name: str, config: RunConfig) -> None:
         """Add heads on the features of an encoder as it is, and their means with others."""
         if f"linear on {name}" in self.table.names:  # before it was interrupted
             return
-        add_frozen(self.table, name, config, tell=self.tell, columns=columns)
+        add_frozen(self.table, name, config, tell=self.tell)
         self.add_means()
         self.keep_best()
 
@@ -464,9 +464,7 @@ class Trials:
                 break
             began = self.clock.seconds
             begun = self.task.plan(self.data, self.settings, init=name, base={"model": {"image_size": side}})
-            widths = list(begun.config.model.stem.taken.values())
-            columns = widths[0], sum(widths[:2])
-            self.add_heads(f"{name} ({side}x{side})", begun.config, columns)
+            self.add_heads(f"{name} ({side}x{side})", begun.config)
             before = self.clock.seconds - began
 
     def train_briefly(self, training: TrainingMethod, data: Splits) -> None:
