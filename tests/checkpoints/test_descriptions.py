@@ -117,7 +117,7 @@ def test_a_field_of_an_unknown_kind_is_read_or_refused_by_its_name(tiny: Any, tm
         vt.load(own)
     assert vt.load(own, format="huggingface").config.heads == 4
     changed = described(own, tmp_path / "changed", experts=4)
-    with pytest.raises(vt.InputError, match=r"experts=4 of config\.json, of a my_vit, is not supported"):
+    with pytest.raises(vt.InputError, match=r"experts=4 in the config\.json of a my_vit is not supported"):
         vt.load(changed, format="huggingface")
     contradicting = described(own, tmp_path / "contradicting", model_type="vit", num_channels=1)
     with pytest.raises(vt.InputError, match=r"images of 3 channels, but config\.json says num_channels=1"):

@@ -309,6 +309,6 @@ def check_fields(source: Source) -> None:
             and not name.startswith("_")
         ):
             raise InputError(
-                f"{source.where}: {name}={model[name]!r} of config.json, of a {kind}, is not supported: "
+                f"{source.where}: {name}={model[name]!r} in the config.json of a {kind} is not supported: "
                 "remove it there if it changes nothing of what the model computes"
             )
