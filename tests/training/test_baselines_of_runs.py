@@ -76,10 +76,15 @@ def test_no_finding_advises_what_was_compared(language: str, tmp_path: Path) -> 
         *finding("explains nothing", **seen),
         *finding("overfitting", training=0.9, held_out=0.5, validation=False),
     ]
+    [rare] = finding("rare classes", ["a class"], most=90)
     with speaking(language):
         assert all("--init" in each.fix for each in without_what_was_tried(run, found))
-        (run.path / "candidates.json").write_text('[{"name": "SVM on pixels"}]')
-        assert not any("--init" in each.fix for each in without_what_was_tried(run, found))
+        for speed, has_loss in ((0.0, False), (90.0, True)):
+            rows = [{"name": "SVM on pixels", "speed": speed}]
+            (run.path / "candidates.json").write_text(json.dumps(rows))
+            assert not any("--init" in each.fix for each in without_what_was_tried(run, found))
+            [said] = without_what_was_tried(run, [rare])
+            assert ("training.loss=balanced" in said.fix) == has_loss
 
 
 def test_a_model_as_good_as_its_baseline_is_not_below_it() -> None:

@@ -89,10 +89,13 @@ def course_of(
 
 
 def without_what_was_tried(run: AnyRun, findings: Sequence[Finding]) -> list[Finding]:
-    """Return the findings of a run; where candidates were compared, they do not advise to try these."""
-    if not read_candidates(run.path):
+    """Return the findings of a run; where candidates were compared, they do not advise to try these, nor
+    another loss where what answers has none."""
+    candidates = read_candidates(run.path)
+    if not candidates:
         return list(findings)
-    return [replace(each, values={**each.values, "compared": True}) for each in findings]
+    known = {"compared": True, "has_loss": is_network(candidates)}
+    return [replace(each, values={**each.values, **known}) for each in findings]
 
 
 def with_others(findings: list[Finding], others: Sequence[Finding]) -> list[Finding]:
