@@ -30,6 +30,7 @@ from vitreous.models.ensemble import (
     DescribedConfig,
     EnsembleConfig,
     KernelConfig,
+    KernelRidgeConfig,
     LinearConfig,
     MemberConfig,
     NetworkConfig,
@@ -305,15 +306,16 @@ PAGES = Path(__file__).parents[2] / "docs"
 
 
 def mean_with_a_network() -> Model:
-    """What `train` hands over where the mean of a support vector machine and a network is best: images are
-    prepared as for the network."""
+    """What `train` hands over where the mean of a support vector machine, a network and what is fitted on the
+    features of another one is best: images are prepared as for the network."""
     shape = {**TINY, "image_size": (32, 48), "pooling": "mean", "class_token": False}
     network = build_model(vt.ViTConfig(**shape))
     prepared = network.preprocessing.model_copy(update={"crop_fraction": 0.875, "interpolation": "bicubic"})
     machine = MemberConfig(features=DescribedConfig(), head=KernelConfig(gamma=2.0, vectors=(2, 0, 3)))
     seen = NetworkConfig(network=network.config.model_copy(update={"num_classes": None}))
+    ridge = MemberConfig(features=seen, head=KernelRidgeConfig(gamma=0.1, examples=7))
     config = EnsembleConfig(
-        image_size=(32, 48), num_classes=3, members=(machine, MemberConfig(features=seen))
+        image_size=(32, 48), num_classes=3, members=(machine, MemberConfig(features=seen), ridge)
     )
     model: Any = build_model(config, preprocessing=prepared)
     for part in (*model.seen.parameters(), *model.head.heads.parameters()):

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from sklearn.kernel_ridge import KernelRidge
 from sklearn.svm import SVC
 
 from vitreous.data.config import DataConfig, SplitByName
@@ -20,6 +21,7 @@ from vitreous.evaluation.classical import (
     constant,
     described,
     fit_classical,
+    kernel_ridge,
     linear,
     most_mirrored,
     nearest_neighbors,
@@ -199,6 +201,41 @@ def test_ridge_finds_what_is_linear_and_neighbors_what_is_near() -> None:
     assert problem.measures.of(near.ask(values), truth) > problem.measures.of(near.answers, truth)
 
 
+@pytest.mark.parametrize("task", ["classification", "multilabel", "regression"])
+def test_kernel_ridge_regression_answers_as_scikit_learn_s(task: str) -> None:
+    """Also to images of a fold, by what was fitted on the others; of classes and labels these are logits."""
+    rng = torch.Generator().manual_seed(0)
+    values = torch.randn(150, 7, generator=rng)
+    around = values[:, :3].square()  # of which a linear map sees nothing
+    truth = {
+        "classification": around.argmax(dim=1),
+        "multilabel": (around > 0.5).float(),
+        "regression": around.sum(dim=1),
+    }[task]
+    outputs = 1 if task == "regression" else 3
+    problem = Problem(task, outputs)
+    fitted: Any = kernel_ridge("", "", ImageFeatures(values), truth, problem)
+    setting = fitted.method.setting
+    wanted = torch.eye(3)[truth] if task == "classification" else truth.reshape(-1, outputs).float()
+
+    def theirs(known: Any, asked: torch.Tensor) -> torch.Tensor:
+        theirs = KernelRidge(kernel="rbf", gamma=setting.gamma, alpha=setting.penalty * len(known))
+        mean = wanted[known].mean(dim=0)
+        theirs.fit(values[known].numpy(), (wanted[known] - mean).numpy())
+        answers = torch.from_numpy(theirs.predict(asked.numpy())).float() + mean
+        return setting.slope * answers + setting.shift
+
+    asked = torch.randn(50, 7, generator=rng)
+    torch.testing.assert_close(fitted.ask(asked), theirs(np.arange(150), asked), atol=2e-3, rtol=1e-3)
+    for known, others in problem.folds(truth):
+        answers = theirs(known, values[others])
+        torch.testing.assert_close(fitted.answers[others], answers, atol=2e-3, rtol=1e-3)
+    straight = linear("", "", ImageFeatures(values), truth, problem)
+    measures = problem.measures
+    assert measures.of(fitted.answers, truth) > measures.of(straight.answers, truth) + 0.1
+    assert measures.loss(fitted.answers, truth) < measures.loss(straight.answers, truth)
+
+
 @pytest.mark.parametrize(("side", "channels"), [(28, 1), (32, 3), (33, 1)])
 def test_classes_of_small_images_are_told_by_ridge_regression_too(side: int, channels: int) -> None:
     """By a sum of the pixels of which no single one tells much; what it answers are logits, of which a mean
@@ -260,7 +297,7 @@ def test_a_task_of_a_program_is_answered_by_what_its_outputs_are(
     truth = values[:, :3].argmax(dim=1) if outputs == "softmax" else values[:, :3]
     truth = {"softmax": truth, "sigmoid": (truth > 0.6).float(), "number": values[:, 0]}[outputs]
     problems = [Problem(task, 1 if outputs == "number" else 3) for task in ("mine", known)]
-    for fit in (linear, nearest_neighbors, constant):
+    for fit in (linear, kernel_ridge, nearest_neighbors, constant):
         mine, theirs = (fit("", "", ImageFeatures(values), truth, problem).answers for problem in problems)
         torch.testing.assert_close(mine, theirs)
 

@@ -41,6 +41,8 @@ from vitreous.models.descriptors import DESCRIPTORS
 from vitreous.models.ensemble import (
     KernelConfig,
     KernelMachine,
+    KernelRidge,
+    KernelRidgeConfig,
     LinearConfig,
     Neighbors,
     NeighborsConfig,
@@ -62,6 +64,8 @@ GAMMAS = (1.0, 2.0, 4.0)  # times scikit-learn's own, 1 / (features * variance):
 NEIGHBORS = (1, 3, 5, 10)
 PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1)  # of logistic regression: of the mean loss, on standardized features
 RIDGES = tuple(10.0**power for power in range(-7, 3))  # of ridge regression: of the mean square of a feature
+KERNEL_RIDGES = (1e-5, 1e-4, 1e-3, 1e-2)  # of ridge regression with a Gaussian kernel: of an image
+WIDTH = 0.5  # the kernel's gamma, times the inverse of the mean squared distance of images from their mean
 MOST_LOGISTIC = 400  # numbers of an image, up to which logistic regression is fitted
 SLOPES = np.geomspace(1, 100, 17)  # of the answers of ridge regression as logits
 LEAST_SPREAD = 0.1  # of the mean spread of all numbers, to which one that varies less is standardized
@@ -307,7 +311,12 @@ class LogisticSetting(Config):
 
 
 class RidgeSetting(Config):
-    """Ridge regression. slope, shift: make its answers logits."""
+    """Ridge regression.
+
+    Attributes:
+        slope, shift: make its answers logits.
+        gamma: of a Gaussian kernel; None: it is linear.
+    """
 
     kind: Literal["ridge"] = "ridge"
     penalty: float
@@ -315,19 +324,30 @@ class RidgeSetting(Config):
     outputs: Positive
     slope: float = 1.0
     shift: float = 0.0
+    gamma: float | None = None
 
     @property
     def words(self) -> str:
         """It in words."""
         return f"penalty {self.penalty:g}"
 
-    def fit(self, seen: ImageFeatures, truth: Truth) -> tuple[LinearConfig, nn.Module]:
-        """Fit a linear map on images."""
+    def fit(self, seen: ImageFeatures, truth: Truth) -> tuple[LinearConfig | KernelRidgeConfig, nn.Module]:
+        """Fit a linear map on images, or a sum of kernels."""
         meaning = outputs_of_task(self.task)
-        std = spread_of(seen.values, meaning)
         wanted = wanted_of(truth, meaning, self.outputs)
-        [(weight, bias)] = ridges(seen.values.double() / std, wanted, (self.penalty,))
-        return LinearConfig(), linear_head(self.slope * weight / std, self.slope * bias + self.shift)
+        if self.gamma is None:
+            std = spread_of(seen.values, meaning)
+            [(weight, bias)] = ridges(seen.values.double() / std, wanted, (self.penalty,))
+            return LinearConfig(), linear_head(self.slope * weight / std, self.slope * bias + self.shift)
+        near = torch.exp(-self.gamma * squared_distances(seen.values, seen.values))
+        [(coefficients, bias)] = kernel_ridges(near, wanted, (self.penalty,))
+        config = KernelRidgeConfig(gamma=self.gamma, examples=len(seen.values))
+        head = KernelRidge(config, seen.values.shape[1], self.outputs)
+        with torch.no_grad():
+            head.examples.copy_(seen.values)
+            head.coefficients.copy_(self.slope * coefficients)
+            head.bias.copy_(self.slope * bias + self.shift)
+        return config, head
 
 
 class ConstantSetting(Config):
@@ -482,9 +502,7 @@ def linear(name: str, sees: str, seen: ImageFeatures, truth: Truth, problem: Pro
 
 def ridge_regression(name: str, sees: str, seen: ImageFeatures, truth: Truth, problem: Problem) -> Fitted:
     """Fit ridge regression, to numbers, to the shares of labels, or to 1 for the class of an image and 0 for
-    the others: of every penalty in closed form. Its answers to images that it was not fitted on give the
-    penalty, and what makes them logits."""
-    classes = problem.meaning == "softmax"
+    the others: of every penalty in closed form."""
     began = time.perf_counter()
     values = seen.values.double() / spread_of(seen.values, problem.meaning)
     targets = wanted_of(truth, problem.meaning, problem.outputs)
@@ -492,21 +510,53 @@ def ridge_regression(name: str, sees: str, seen: ImageFeatures, truth: Truth, pr
     for known, others in problem.folds(truth):
         for place, (weight, bias) in enumerate(ridges(values[known], targets[known], RIDGES)):
             answers[place, others] = values[others] @ weight.T + bias
+    setting, chosen = best_ridge(RIDGES, answers, truth, problem)
+    _, head = setting.fit(seen, truth)
+    method = Method(name=name, sees=sees, setting=setting, seconds=time.perf_counter() - began)
+    return Fitted(method, head, chosen)
+
+
+def kernel_ridge(name: str, sees: str, seen: ImageFeatures, truth: Truth, problem: Problem) -> Fitted:
+    """Fit ridge regression with a Gaussian kernel (Saunders, Gammerman and Vovk, 1998), as `ridge_regression`
+    fits the linear one."""
+    began = time.perf_counter()
+    spread = float(seen.values.var(dim=0, correction=0).sum())
+    gamma = WIDTH / max(spread, 1e-12)
+    near = torch.exp(-gamma * squared_distances(seen.values, seen.values))
+    targets = wanted_of(truth, problem.meaning, problem.outputs)
+    answers = torch.zeros(len(KERNEL_RIDGES), len(truth), problem.outputs, dtype=torch.float64)
+    for known, others in problem.folds(truth):
+        fitted = kernel_ridges(near[known][:, known], targets[known], KERNEL_RIDGES)
+        for place, (coefficients, bias) in enumerate(fitted):
+            answers[place, others] = (near[others][:, known] @ coefficients + bias).double()
+    setting, chosen = best_ridge(KERNEL_RIDGES, answers, truth, problem)
+    setting = setting.model_copy(update={"gamma": gamma})
+    _, head = setting.fit(seen, truth)
+    method = Method(name=name, sees=sees, setting=setting, seconds=time.perf_counter() - began)
+    return Fitted(method, head, chosen)
+
+
+def best_ridge(
+    penalties: Sequence[float], answers: Float[Tensor, "P N K"], truth: Truth, problem: Problem
+) -> tuple[RidgeSetting, Outputs]:
+    """Choose a penalty of ridge regression, and what makes its answers logits, by the answers with each
+    penalty to images that it was not fitted on. Return the setting, and the chosen answers."""
+    targets = wanted_of(truth, problem.meaning, problem.outputs)
+    classes = problem.meaning == "softmax"
     errors = [float((each - targets).square().mean()) for each in answers]
     best = int(np.argmin(errors))
     if classes:  # of equally many right answers those that are nearer to the truth
-        best = max(range(len(RIDGES)), key=lambda at: (problem.measures.of(answers[at], truth), -errors[at]))
+        scores = [problem.measures.of(each, truth) for each in answers]
+        best = max(range(len(penalties)), key=lambda at: (scores[at], -errors[at]))
     chosen, slope, shift = answers[best], 1.0, 0.0
     if problem.meaning == "sigmoid":
         slope, shift = fit_platt(chosen, targets)
     if classes:
         slope = float(min(SLOPES, key=lambda each: problem.measures.loss(float(each) * chosen, truth)))
     setting = RidgeSetting(
-        penalty=RIDGES[best], task=problem.task, outputs=problem.outputs, slope=slope, shift=shift
+        penalty=penalties[best], task=problem.task, outputs=problem.outputs, slope=slope, shift=shift
     )
-    _, head = setting.fit(seen, truth)
-    method = Method(name=name, sees=sees, setting=setting, seconds=time.perf_counter() - began)
-    return Fitted(method, head, (slope * chosen + shift).float())
+    return setting, (slope * chosen + shift).float()
 
 
 def constant(name: str, sees: str, seen: ImageFeatures, truth: Truth, problem: Problem) -> Fitted:
@@ -576,6 +626,19 @@ def ridges(
         solved = basis @ (right / (spectrum + penalty * size)[:, None])
         weight = (x.T @ solved if wide else solved).T
         yield weight, center - weight @ mean
+
+
+def kernel_ridges(
+    near: Float[Tensor, "N N"], targets: Float[Tensor, "N K"], penalties: Sequence[float]
+) -> Iterator[tuple[Float[Tensor, "N K"], Float[Tensor, " K"]]]:
+    """Yield the coefficients of the kernels and the bias of ridge regression for each penalty, in float32:
+    the matrix of many images is large."""
+    bias = targets.mean(dim=0).float()
+    y = targets.float() - bias
+    for penalty in penalties:
+        penalized = near.clone()
+        penalized.diagonal().add_(penalty * len(near))
+        yield torch.cholesky_solve(y, torch.linalg.cholesky(penalized)), bias
 
 
 def fit_platt(scores: Tensor, targets: Tensor) -> tuple[float, float]:

@@ -67,6 +67,14 @@ class KernelConfig(Config):
     )
 
 
+class KernelRidgeConfig(Config):
+    """Ridge regression with a Gaussian kernel: a weighted sum of how near the training images are."""
+
+    kind: Literal["kernel-ridge"] = setting("kernel-ridge", "ridge regression with a Gaussian kernel")
+    gamma: float = setting(1.0, "coefficient of the kernel, exp(-gamma * squared distance)", gt=0)
+    examples: Positive = setting(1, "number of training images to compare with")
+
+
 class NeighborsConfig(Config):
     """The mean of the labels of the nearest training images."""
 
@@ -81,9 +89,9 @@ class MemberConfig(Config):
     features: Annotated[DescribedConfig | NetworkConfig, Field(discriminator="kind")] = setting(
         DescribedConfig(), "gradients, pixels or network"
     )
-    head: Annotated[LinearConfig | KernelConfig | NeighborsConfig, Field(discriminator="kind")] = setting(
-        LinearConfig(), "linear, kernel or neighbors"
-    )
+    head: Annotated[
+        LinearConfig | KernelConfig | KernelRidgeConfig | NeighborsConfig, Field(discriminator="kind")
+    ] = setting(LinearConfig(), "linear, kernel, kernel-ridge or neighbors")
 
 
 class EnsembleConfig(Config):
@@ -239,6 +247,21 @@ class KernelMachine(nn.Module):
         return self.sharpness * scores + NEVER * (1 - seen)
 
 
+class KernelRidge(nn.Module):
+    """Ridge regression with a Gaussian kernel."""
+
+    def __init__(self, config: KernelRidgeConfig, width: int, outputs: int) -> None:
+        super().__init__()
+        self.config = config
+        self.examples = weight(config.examples, width)
+        self.coefficients = weight(config.examples, outputs)
+        self.bias = weight(outputs)
+
+    def forward(self, values: FeatureBatch) -> Float[Tensor, "B outputs"]:
+        near = torch.exp(-self.config.gamma * squared_distances(values, self.examples))
+        return near @ self.coefficients + self.bias
+
+
 class Neighbors(nn.Module):
     """The mean of the labels of the nearest training images: as logits, those of classes; or as numbers."""
 
@@ -318,6 +341,8 @@ def head_of_zeros(member: MemberConfig, width: int, outputs: int, task: str | No
     """Return the head of a member, with weights of zeros."""
     if isinstance(member.head, KernelConfig):
         return KernelMachine(member.head, width, outputs)
+    if isinstance(member.head, KernelRidgeConfig):
+        return KernelRidge(member.head, width, outputs)
     if isinstance(member.head, NeighborsConfig):
         return Neighbors(member.head, width, outputs, task)
     return nn.Linear(width, outputs)

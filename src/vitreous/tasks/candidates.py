@@ -35,11 +35,11 @@ from vitreous.evaluation.classical import (
     described,
     fit_classical,
     images_to_learn,
+    kernel_ridge,
     linear,
     nearest_neighbors,
     seen_by_classical,
     squashed,
-    support_vectors,
 )
 from vitreous.evaluation.features import cached_features, feature_outputs
 from vitreous.evaluation.outputs import Batching, compute_outputs, number_outputs
@@ -53,6 +53,7 @@ from vitreous.models.ensemble import (
     Ensemble,
     EnsembleConfig,
     KernelConfig,
+    KernelRidgeConfig,
     LinearConfig,
     MemberConfig,
     NeighborsConfig,
@@ -73,7 +74,7 @@ from vitreous.training.settings import validated
 # differ on a fifth of 100 images, one is ahead of the other by 4.5 points by chance alone; of 30, by 8.
 FEWEST = 100
 
-FittedHead = tuple[KernelConfig | LinearConfig | NeighborsConfig, nn.Module]
+FittedHead = tuple[KernelConfig | KernelRidgeConfig | LinearConfig | NeighborsConfig, nn.Module]
 
 
 @dataclass(frozen=True)
@@ -508,10 +509,11 @@ def add_frozen(table: CandidateTable, name: str, config: RunConfig, *, tell: Cal
     table.seconds_to_answer = max(table.seconds_to_answer, reading / seen)
     begun, data = config.model_dump(mode="json"), table.data
     truth = data.train.targets.tensor(frozen.rows)
-    kinds: list[tuple[str, Callable[..., Fitted]]] = [("linear", linear)]
-    if table.problem.meaning == "softmax" and len(data.train.classes) <= 200:
-        kinds.append(("svm", support_vectors))
-    kinds.append(("neighbors", nearest_neighbors))
+    kinds: list[tuple[str, Callable[..., Fitted]]] = [
+        ("linear", linear),
+        ("kernel ridge", kernel_ridge),
+        ("neighbors", nearest_neighbors),
+    ]
     problem = table.problem._replace(groups=data.train.together(frozen.rows))
     for kind, fit in kinds:
         fitted = fit(f"{kind} on {name}", name, frozen.train, truth, problem)
@@ -523,7 +525,7 @@ def add_frozen(table: CandidateTable, name: str, config: RunConfig, *, tell: Cal
             outputs = table.after(outputs, scattered(asked, other_rows, len(table.images)))
         part = Part(
             name=f"{kind} on {name}",
-            words=f"candidates.{kind}",
+            words=f"candidates.{kind.replace(' ', '-')}",
             init=name,
             method=fitted.method,
             begun=begun,
