@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import signal
 from pathlib import Path
@@ -136,3 +137,20 @@ def test_a_written_dinov2_has_the_token_that_transformers_warns_of(tiny: Any, tm
     vt.save(model, tmp_path / "hf", format="huggingface")
     with safe_open(tmp_path / "hf" / "model.safetensors", "pt") as file:
         assert file.get_tensor("embeddings.mask_token").shape == (1, model.config.width)
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o027, 0o077])
+def test_those_read_a_model_who_read_other_files(umask: int, tmp_path: Path) -> None:
+    """A server often runs as another user than the one who trained."""
+    before = os.umask(umask)
+    try:
+        model = vt.create("ViT-Ti/16", image_size=16, width=8, depth=1, heads=1, mlp_dim=8, num_classes=2)
+        vt.save(model, tmp_path / "own")
+        vt.save(model, tmp_path / "timm", format="timm")
+        vt.save(model, tmp_path / "file.safetensors", format="timm")
+        (tmp_path / "other").write_text("")
+    finally:
+        os.umask(before)
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(files) > 5
+    assert {oct(path.stat().st_mode & 0o777) for path in files} == {oct(0o666 & ~umask)}

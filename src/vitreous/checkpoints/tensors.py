@@ -11,6 +11,7 @@ import re
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from io import BufferedIOBase
 from math import prod
 from pathlib import Path
@@ -320,6 +321,8 @@ def write_safetensors(
     """Write tensors with a checksum of each, which `read_safetensors` compares. Raises OSError where the file
     cannot be written. metadata: more of the file's header."""
     checksums = json.dumps({name: crc32(tensor) for name, tensor in tensors.items()})
+    path.touch()
+    mode = path.stat().st_mode
     try:
         save_file(dict(tensors), path, metadata={"format": "pt", **(metadata or {}), CHECKSUMS: checksums})
     except SafetensorError as error:
@@ -328,6 +331,10 @@ def write_safetensors(
             raise
         code = int(number[1])
         raise OSError(code, os.strerror(code), str(path)) from error
+    # The library makes files that only their owner may read: a server that runs as another user could not
+    # open the model. Suppressed: the file system has no such modes.
+    with suppress(OSError):
+        path.chmod(mode)
     # The library writes the metadata in an order that changes from call to call, and equal weights are to be
     # equal files.
     with path.open("r+b") as file:

@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 
 from vitreous.checkpoints.runs import TRIALS
+from vitreous.checkpoints.tensors import write_safetensors
 from vitreous.evaluation.classical import MOST_FITTED
 from vitreous.evaluation.scores import Interval
 from vitreous.tasks.candidates import Candidate, CandidateTable, Part, Trial
@@ -69,7 +69,7 @@ def keep_trials(folder: Path, table: CandidateTable, facts: Mapping[str, object]
         "candidates": candidates,
     }
     with whole(folder / TRIALS) as partial:
-        save_file(answers, partial, metadata={"trials": json.dumps(tree, default=str)})
+        write_safetensors(answers, partial, metadata={"trials": json.dumps(tree, default=str)})
 
 
 def kept_trials(folder: Path) -> KeptTrials | None:
