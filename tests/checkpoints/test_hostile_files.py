@@ -287,6 +287,25 @@ def test_damaged_files(format: str, data: Any, tmp_path_factory: pytest.TempPath
     assert peak_memory() - before < 64
 
 
+@pytest.mark.parametrize("ending", [".pth", ".npz"])
+@pytest.mark.parametrize("flag", [0x1, 0x20, 0x40, 0x800])
+def test_a_member_whose_own_header_is_damaged(ending: str, flag: int, tmp_path: Path) -> None:
+    """Encrypted, patched, or a name that is no UTF-8, as its flags say: the directory of the archive does
+    not."""
+    whole, _ = written("pth" if ending == ".pth" else "folded npz")
+    damaged = bytearray(whole)
+    with zipfile.ZipFile(io.BytesIO(whole)) as archive:
+        for info in archive.infolist():
+            if "/data/" in info.filename or ending == ".npz":
+                damaged[info.header_offset + 6 : info.header_offset + 8] = flag.to_bytes(2, "little")
+                damaged[info.header_offset + 30] = 0xEA
+    path = tmp_path / f"damaged{ending}"
+    path.write_bytes(damaged)
+    with pytest.raises(vt.InputError, match="damaged"):
+        for entry in read_checkpoint(path).tensors.values():
+            entry.read()
+
+
 @pytest.mark.parametrize("name", ["hf_vit", "hf_dinov2", "timm_vit"])
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(data=st.data())

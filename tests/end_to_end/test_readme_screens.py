@@ -20,8 +20,8 @@ READMES = {
         *("offline", "on a phone", "follow it through every tensor"),
     ),
     "README.ko.md": (
-        *("숫자를 그리", "이미지를 골라", "이미지의 패치를 가리면 답이 바뀝니다"),
-        *("인터넷이 없어도", "휴대폰에서도", "텐서가 바뀌는 과정을 처음부터 끝까지 따라가"),
+        *("숫자를 그리", "이미지를 골라", "사진의 패치를 가리며, 그에 따라 예측이 바뀝니다"),
+        *("인터넷 연결이 없어도", "휴대폰에서도", "텐서를 처음부터 끝까지 따라가"),
     ),
 }
 BASELINES = {"README.md": "3 baselines: an SVM, nearest neighbors and the majority class"}

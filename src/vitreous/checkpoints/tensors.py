@@ -26,6 +26,16 @@ from torch import Tensor
 from vitreous.errors import InputError
 
 LARGEST_HEADER = 16 * 2**20  # bytes; that of a model with 10,000 tensors takes about one million
+# What zipfile raises of an archive with other bytes: of a name that is no UTF-8, or a flag that says that a
+# member is encrypted, as well.
+DAMAGED_ARCHIVE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    NotImplementedError,
+    RuntimeError,
+    ValueError,
+)
 CHECKSUMS = "crc32"  # in the metadata of a .safetensors: the CRC-32 of each tensor's bytes, as JSON
 
 SAFETENSORS_TYPES = {
@@ -206,7 +216,7 @@ def read_npz(path: Path) -> Tensors:
             return {flat_name(info.filename): member(path, archive, info) for info in members}
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or 'it is damaged'}") from None
-    except (zipfile.BadZipFile, zlib.error, ValueError, NotImplementedError, RuntimeError, EOFError):
+    except DAMAGED_ARCHIVE:
         raise InputError(f"{path} is a damaged .npz archive") from None
 
 
@@ -259,7 +269,7 @@ def entry(path: Path, info: zipfile.ZipInfo, dtype: torch.dtype, shape: tuple[in
             with zipfile.ZipFile(path) as archive, archive.open(info) as stream:
                 stream.read(start)
                 return read_stream(cast(BufferedIOBase, stream), dtype, shape, where=path)
-        except (zipfile.BadZipFile, zlib.error, EOFError):
+        except DAMAGED_ARCHIVE:
             raise InputError(f"{path}: {info.filename!r} is damaged") from None
 
     return Entry(shape, read)

@@ -7,7 +7,6 @@ import errno
 import os
 import re
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from math import prod
@@ -28,7 +27,14 @@ from vitreous.checkpoints.pickles import (
     stored_module,
 )
 from vitreous.checkpoints.source import CONFIG, TRAINING, Documents, File
-from vitreous.checkpoints.tensors import Entry, Tensors, read_block, read_stream, write_safetensors
+from vitreous.checkpoints.tensors import (
+    DAMAGED_ARCHIVE,
+    Entry,
+    Tensors,
+    read_block,
+    read_stream,
+    write_safetensors,
+)
 from vitreous.checkpoints.what_is_this import what_is_this
 from vitreous.errors import InputError
 
@@ -258,7 +264,7 @@ def read_stored(path: Path, folder: str, tensor: StoredTensor) -> Tensor:
     try:
         with zipfile.ZipFile(path) as archive, archive.open(f"{folder}data/{key}") as file:
             return strided(read_stream(file, dtype, (length,), where=path), tensor)  # type: ignore[arg-type]
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError) as error:
+    except (*DAMAGED_ARCHIVE, OSError) as error:
         raise InputError(f"{path}: {key!r} in it is damaged: {error}") from None
 
 
