@@ -302,8 +302,7 @@ def test_a_member_whose_own_header_is_damaged(ending: str, flag: int, tmp_path: 
     path = tmp_path / f"damaged{ending}"
     path.write_bytes(damaged)
     with pytest.raises(vt.InputError, match="damaged"):
-        for entry in read_checkpoint(path).tensors.values():
-            entry.read()
+        [entry.read() for entry in read_checkpoint(path).tensors.values()]
 
 
 @pytest.mark.parametrize("name", ["hf_vit", "hf_dinov2", "timm_vit"])

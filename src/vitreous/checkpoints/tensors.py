@@ -26,7 +26,7 @@ from torch import Tensor
 from vitreous.errors import InputError
 
 LARGEST_HEADER = 16 * 2**20  # bytes; that of a model with 10,000 tensors takes about one million
-# What zipfile raises of an archive with other bytes: of a name that is no UTF-8, or a flag that says that a
+# What zipfile raises of an archive with other bytes: of a name that is not UTF-8, or a flag that says that a
 # member is encrypted, as well.
 DAMAGED_ARCHIVE = (
     zipfile.BadZipFile,
