@@ -76,15 +76,20 @@ def test_no_finding_advises_what_was_compared(language: str, tmp_path: Path) -> 
         *finding("explains nothing", **seen),
         *finding("overfitting", training=0.9, held_out=0.5, validation=False),
     ]
-    [rare] = finding("rare classes", ["a class"], most=90)
+    few: dict[str, Any] = {"largest": "a", "smallest": "b", "fewest": 3}
+    weighted = {
+        "training.loss=balanced": [*finding("rare classes", ["a class"], most=90)],
+        "data.class_balance=true": [*finding("imbalance", most=90, **few)],
+    }
     with speaking(language):
         assert all("--init" in each.fix for each in without_what_was_tried(run, found))
         for speed, has_loss in ((0.0, False), (90.0, True)):
             rows = [{"name": "SVM on pixels", "speed": speed}]
             (run.path / "candidates.json").write_text(json.dumps(rows))
             assert not any("--init" in each.fix for each in without_what_was_tried(run, found))
-            [said] = without_what_was_tried(run, [rare])
-            assert ("training.loss=balanced" in said.fix) == has_loss
+            for advice, finds in weighted.items():
+                [said] = without_what_was_tried(run, finds)
+                assert (advice in said.fix) == has_loss
 
 
 def test_a_model_as_good_as_its_baseline_is_not_below_it() -> None:

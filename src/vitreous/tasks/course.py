@@ -85,7 +85,7 @@ def course_of(
         share = max(shares) if best else shares[-1]  # of the tested model
         count = len(data.validation)
         found += other_looks((round(share * count), count), (int(evaluation.correct.sum()), evaluation.count))
-    return without_what_was_tried(run, found)
+    return found
 
 
 def without_what_was_tried(run: AnyRun, findings: Sequence[Finding]) -> list[Finding]:

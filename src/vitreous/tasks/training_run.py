@@ -36,7 +36,7 @@ from vitreous.evaluation.outputs import ProgressCallback, automatic_precision
 from vitreous.evaluation.result import Evaluation
 from vitreous.languages.terminal import said
 from vitreous.tasks import task_named, task_of_run
-from vitreous.tasks.course import FINDINGS, course_of, with_others
+from vitreous.tasks.course import FINDINGS, course_of, with_others, without_what_was_tried
 from vitreous.tasks.task import (
     AnyPlan,
     AnyTask,
@@ -467,9 +467,8 @@ def finish(
         bad.damaged.update(evaluation.damaged)
     bad.write(run.path / "bad_files.txt")
     extra = task.extra_fields(trained)
-    findings = with_others(
-        list(plan.findings or ()), course_of(run, data, evaluation, extra.get("baselines", ()))
-    )
+    at_its_end = course_of(run, data, evaluation, extra.get("baselines", ()))
+    findings = without_what_was_tried(run, with_others(list(plan.findings or ()), at_its_end))
     write_findings(run.path / FINDINGS, findings)
     result = RunResult(
         task=task.name,
