@@ -23,6 +23,7 @@ from vitreous.api.training import TrainRequest
 from vitreous.checkpoints import pretrained_encoders
 from vitreous.checkpoints.pretrained_encoders import INSTALLED_ENCODERS
 from vitreous.checkpoints.runs import has_compared
+from vitreous.checkpoints.tensors import write_safetensors
 from vitreous.cli.training import print_result
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ArrayImages, ImageDataset
@@ -614,11 +615,10 @@ def test_no_advice_names_what_was_just_compared(tmp_path: Path) -> None:
     assert kept is not None
     for winner in ("from scratch", "fine-tuned vitreous:small"):
         rows = [
-            {**each, "trial": {**each["trial"], "score": float(each["trial"]["name"] == winner)}}
-            for each in kept.tree["candidates"]
+            (parts, replace(trial, score=float(trial.name == winner))) for parts, trial in kept.candidates
         ]
         said = list[str]()
-        ahead = replace(kept, tree={**kept.tree, "candidates": rows})
+        ahead = replace(kept, candidates=tuple(rows))
         found = trials.plan_by_trials(plan, settings, tell=said.append, kept=ahead, **options)
         assert found.compared.training.name == winner
         assert not [sentence for sentence in (*found.reasons, *said) if "add --init" in sentence]
@@ -853,8 +853,13 @@ def test_a_run_of_an_earlier_version_goes_on_without_its_candidates_and_says_so(
     plan = task_named("classification").plan("synthetic:32@16", {})
     plan = replace(plan, run=RunDirectory.create(tmp_path / "run", plan.config))
     assert not has_compared(plan.made.path)
-    for name in ("candidates.json", "trials.safetensors"):
+    part = {"name": "svm on vitreous:photos", "words": "candidates.svm", "columns": [40, 152]}
+    tree = {"settings": {}, "options": {}, "seconds": 1.0, "decision": None, "content": ""}
+    kept = json.dumps({**tree, "candidates": [{"parts": [part], "trial": {}}]})
+    for name in ("candidates.json", "trials.safetensors", "removed.safetensors"):
         (plan.made.path / name).write_text("[]")
+        if name.startswith("removed"):
+            write_safetensors({}, plan.made.path / "trials.safetensors", {"trials": kept})
         assert has_compared(plan.made.path)
         resumed = trials.with_kept_trials(plan, ON_CPU)
         assert resumed.compared is None

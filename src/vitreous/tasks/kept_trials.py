@@ -31,7 +31,9 @@ class KeptTrials:
         seconds: that the command had taken.
         decision: the fields of a `vitreous.tasks.trials.TrainingMethod`; None before it.
         most: images that descriptors were computed of.
-        tree: the rest, which `fill` reads.
+        content: a hash of the images that were compared on.
+        candidates: the parts of each, and its row.
+        file: with their answers.
     """
 
     settings: Tree
@@ -39,18 +41,17 @@ class KeptTrials:
     seconds: float
     decision: Mapping[str, Any] | None
     most: int
-    tree: Mapping[str, Any]
+    content: str
+    candidates: tuple[tuple[tuple[Part, ...], Trial], ...]
     file: Path
 
     def fill(self, table: CandidateTable) -> bool:
         """Give a table the candidates. Return False, and give it none, where it is of other images."""
-        if self.tree["content"] != table.content:
+        if self.content != table.content:
             return False
         with safe_open(self.file, "pt") as answers:
-            for number, each in enumerate(self.tree["candidates"]):
-                parts = tuple(Part(**part) for part in each["parts"])
-                outputs = answers.get_tensor(str(number))
-                table.candidates.append(Candidate(parts, outputs, trial_of(each["trial"])))
+            for number, (parts, trial) in enumerate(self.candidates):
+                table.candidates.append(Candidate(parts, answers.get_tensor(str(number)), trial))
         return True
 
 
@@ -73,14 +74,24 @@ def keep_trials(folder: Path, table: CandidateTable, facts: Mapping[str, object]
 
 
 def kept_trials(folder: Path) -> KeptTrials | None:
-    """Return the trials of a run; None where there were none, or the file is damaged."""
+    """Return the trials of a run; None where there were none, or the file is damaged or another version's."""
     file = folder / TRIALS
     try:
         with safe_open(file, "pt") as answers:
             tree = json.loads((answers.metadata() or {})["trials"])
-        most = int(tree.get("most", MOST_FITTED))
+        candidates: list[tuple[tuple[Part, ...], Trial]] = []
+        for each in tree["candidates"]:
+            parts = tuple(Part(**part) for part in each["parts"])
+            candidates.append((parts, trial_of(each["trial"])))
         return KeptTrials(
-            tree["settings"], tree["options"], float(tree["seconds"]), tree["decision"], most, tree, file
+            settings=tree["settings"],
+            options=tree["options"],
+            seconds=float(tree["seconds"]),
+            decision=tree["decision"],
+            most=int(tree.get("most", MOST_FITTED)),
+            content=tree["content"],
+            candidates=tuple(candidates),
+            file=file,
         )
     except (OSError, SafetensorError, KeyError, ValueError, TypeError):
         return None
