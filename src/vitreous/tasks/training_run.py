@@ -467,8 +467,9 @@ def finish(
         bad.damaged.update(evaluation.damaged)
     bad.write(run.path / "bad_files.txt")
     extra = task.extra_fields(trained)
+    before = without_what_was_tried(run, plan.findings or ())
     at_its_end = course_of(run, data, evaluation, extra.get("baselines", ()))
-    findings = without_what_was_tried(run, with_others(list(plan.findings or ()), at_its_end))
+    findings = with_others(before, without_what_was_tried(run, at_its_end))
     write_findings(run.path / FINDINGS, findings)
     result = RunResult(
         task=task.name,
@@ -483,7 +484,7 @@ def finish(
         bad=dict(bad),
         extra=extra,
         findings=tuple(findings),
-        said_before=tuple(plan.findings or ()),
+        said_before=tuple(before),
     )
     result = replace(result, report=task.report(trained, result))
     write_run_card(task.info.card, result)
