@@ -81,10 +81,10 @@ def cross_fitted(
             for name, values in features.items():
                 fitted = fit(method, "photos", ImageFeatures(values[known]), truth[known], problem)
                 answers[f"{method}, {name}"][asked] = fitted.ask(values[asked])
-    found = {"most frequent class": {"accuracy": round(float((guesses == truth).float().mean()), 4)}}
+    found = {"most frequent class": {"accuracy": round(float((guesses == truth).double().mean()), 6)}}
     for title, outputs in answers.items():
         found[title] = {
-            "accuracy": round(float((outputs.argmax(dim=1) == truth).float().mean()), 4),
+            "accuracy": round(float((outputs.argmax(dim=1) == truth).double().mean()), 6),
             "loss": round(float(F.cross_entropy(outputs, truth)), 4),
         }
         print(title, found[title], flush=True)

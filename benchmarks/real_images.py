@@ -457,9 +457,9 @@ def trained_peer(
     model.eval()
     hits = count = 0
     with torch.inference_mode():
-        for images, targets, _ in evaluation_loader(splits.test, preprocessing=preprocessing, batch_size=128):
-            hits += int((model(images).argmax(dim=1) == targets).sum())
-            count += len(targets)
+        for batch in evaluation_loader(splits.test, preprocessing=preprocessing, batch_size=128):
+            hits += int((model(batch.images).argmax(dim=1) == batch.targets).sum())
+            count += len(batch.targets)
     return {"accuracy": hits / count, "interval": list(wilson_interval(hits, count)), "epochs": epoch}
 
 

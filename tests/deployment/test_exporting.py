@@ -325,6 +325,23 @@ def mean_with_a_network() -> Model:
     return model.eval()
 
 
+def test_a_model_of_a_release_candidate_opens(tmp_path: Path) -> None:
+    """Its members had a range of their features, None where all are seen."""
+    model = mean_with_a_network()
+    vt.save(model, tmp_path / "new")
+    stored = json.loads((tmp_path / "new" / "config.json").read_text())
+    for member in stored["model"]["members"]:
+        member["columns"] = None
+    (tmp_path / "new" / "config.json").write_text(json.dumps(stored))
+    images = torch.rand(2, 3, 32, 48, generator=torch.Generator().manual_seed(0))
+    opened: Any = vt.load(tmp_path / "new")
+    torch.testing.assert_close(opened(images), model(images))
+    stored["model"]["members"][0]["columns"] = [40, 152]
+    (tmp_path / "new" / "config.json").write_text(json.dumps(stored))
+    with pytest.raises(vt.InputError, match="columns"):
+        vt.load(tmp_path / "new")
+
+
 @pytest.mark.parametrize("kind", ["squash", "crop", "fit", "several labels", "ensemble", "network in a mean"])
 def test_the_program_of_the_page_answers_as_predict(
     kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -14,6 +14,7 @@ from vitreous.data.config import DataConfig, SplitByName
 from vitreous.data.dataset import ArrayImages, DataSummary, Splits
 from vitreous.data.held_out import folds_of
 from vitreous.data.sources import open_data
+from vitreous.evaluation import classical
 from vitreous.evaluation.classical import (
     MOST_MIRRORED,
     ImageFeatures,
@@ -234,6 +235,34 @@ def test_kernel_ridge_regression_answers_as_scikit_learn_s(task: str) -> None:
     measures = problem.measures
     assert measures.of(fitted.answers, truth) > measures.of(straight.answers, truth) + 0.1
     assert measures.loss(fitted.answers, truth) < measures.loss(straight.answers, truth)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e2, 1e4])
+@pytest.mark.parametrize("spread", [0.0, 1e-2, 1.0])
+def test_kernel_ridge_regression_keeps_its_digits(offset: float, spread: float) -> None:
+    """Where the numbers of all images are nearly the same: an image alone has the answer that it has in a
+    batch, and none is a failure."""
+    rng = torch.Generator().manual_seed(0)
+    values = offset + spread * torch.randn(80, 200, generator=rng)
+    truth = torch.arange(80) % 2
+    values[:, 0] += spread * truth
+    fitted = kernel_ridge("", "", ImageFeatures(values), truth, Problem("classification", 2))
+    together = fitted.ask(values)
+    assert together.isfinite().all()
+    alone = torch.cat([fitted.ask(values[row : row + 1]) for row in range(80)])
+    torch.testing.assert_close(alone, together, atol=1e-2, rtol=1e-2)
+
+
+def test_kernel_ridge_regression_keeps_some_of_very_many_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that a large validation set, which is learned from at the end as well, costs no memory without an
+    end; they are of all classes."""
+    monkeypatch.setattr(classical, "MOST_FITTED", 40)
+    values = torch.randn(200, 5, generator=torch.Generator().manual_seed(0))
+    truth = torch.arange(200) // 100
+    values[:, 0] += 10 * truth
+    head: Any = kernel_ridge("", "", ImageFeatures(values), truth, Problem("classification", 2)).head
+    assert head.examples.shape == (40, 5)
+    assert (head(values).argmax(dim=1) == truth).all()
 
 
 @pytest.mark.parametrize(("side", "channels"), [(28, 1), (32, 3), (33, 1)])

@@ -866,6 +866,17 @@ def test_a_run_of_an_earlier_version_goes_on_without_its_candidates_and_says_so(
         assert "compared by another version" in resumed.reasons[-1]
 
 
+def test_images_are_the_same_by_whichever_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that goes on opens the absolute path of what may have been given by another."""
+    data = draw(tmp_path / "photos", 6)
+    monkeypatch.chdir(tmp_path)
+    contents = set[str]()
+    for path in ("photos", str(data)):
+        images = open_data(path, DataConfig())
+        contents.add(CandidateTable.of(images, Problem("classification", 2), torch.device("cpu")).content)
+    assert len(contents) == 1
+
+
 def test_the_first_of_the_table_is_what_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Here a linear map of stripes that do not move, which nothing that is trained for two steps can beat:
     predict, evaluate, embed, load and export answer with it, and the report speaks of it."""

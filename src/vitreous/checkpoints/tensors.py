@@ -26,8 +26,8 @@ from torch import Tensor
 from vitreous.errors import InputError
 
 LARGEST_HEADER = 16 * 2**20  # bytes; that of a model with 10,000 tensors takes about one million
-# What zipfile raises of an archive with other bytes: of a name that is not UTF-8, or a flag that says that a
-# member is encrypted, as well.
+# What zipfile raises of an archive with other bytes, and of a member with another header: of a name that is
+# not UTF-8, or a flag that says that it is encrypted, as well.
 DAMAGED_ARCHIVE = (
     zipfile.BadZipFile,
     zlib.error,
@@ -266,13 +266,22 @@ def entry(path: Path, info: zipfile.ZipInfo, dtype: torch.dtype, shape: tuple[in
 
     def read() -> Tensor:
         try:
-            with zipfile.ZipFile(path) as archive, archive.open(info) as stream:
+            with zipfile.ZipFile(path) as archive, opened_member(path, archive, info) as stream:
                 stream.read(start)
                 return read_stream(cast(BufferedIOBase, stream), dtype, shape, where=path)
-        except DAMAGED_ARCHIVE:
+        except (zipfile.BadZipFile, zlib.error, EOFError):
             raise InputError(f"{path}: {info.filename!r} is damaged") from None
 
     return Entry(shape, read)
+
+
+def opened_member(path: Path, archive: zipfile.ZipFile, member: str | zipfile.ZipInfo) -> IO[bytes]:
+    """Open a member of an archive. Raises InputError: its header is damaged."""
+    try:
+        return archive.open(member)
+    except DAMAGED_ARCHIVE as error:
+        name = member if isinstance(member, str) else member.filename
+        raise InputError(f"{path}: {name!r} in it is damaged: {error}") from None
 
 
 def mapped(path: Path, offset: int, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
@@ -331,7 +340,8 @@ def write_safetensors(
     """Write tensors with a checksum of each, which `read_safetensors` compares. Raises OSError where the file
     cannot be written. metadata: more of the file's header."""
     checksums = json.dumps({name: crc32(tensor) for name, tensor in tensors.items()})
-    path.touch()
+    if not path.exists():
+        path.touch()
     mode = path.stat().st_mode
     try:
         save_file(dict(tensors), path, metadata={"format": "pt", **(metadata or {}), CHECKSUMS: checksums})
@@ -341,10 +351,6 @@ def write_safetensors(
             raise
         code = int(number[1])
         raise OSError(code, os.strerror(code), str(path)) from error
-    # The library makes files that only their owner may read: a server that runs as another user could not
-    # open the model. Suppressed: the file system has no such modes.
-    with suppress(OSError):
-        path.chmod(mode)
     # The library writes the metadata in an order that changes from call to call, and equal weights are to be
     # equal files.
     with path.open("r+b") as file:
@@ -355,3 +361,7 @@ def write_safetensors(
         assert len(text) <= length, "the library writes JSON in another way"
         file.seek(8)
         file.write(text.ljust(length))
+    # The library makes files that only their owner may read: a server that runs as another user could not
+    # open the model. Suppressed: the file system has no such modes.
+    with suppress(OSError):
+        path.chmod(mode)

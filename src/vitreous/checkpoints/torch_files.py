@@ -7,6 +7,7 @@ import errno
 import os
 import re
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from math import prod
@@ -28,9 +29,9 @@ from vitreous.checkpoints.pickles import (
 )
 from vitreous.checkpoints.source import CONFIG, TRAINING, Documents, File
 from vitreous.checkpoints.tensors import (
-    DAMAGED_ARCHIVE,
     Entry,
     Tensors,
+    opened_member,
     read_block,
     read_stream,
     write_safetensors,
@@ -262,9 +263,9 @@ def read_stored(path: Path, folder: str, tensor: StoredTensor) -> Tensor:
     """Return the numbers of a tensor. Raises InputError: they are damaged, as the archive's checksum says."""
     _, dtype, key, _, length, *_ = tensor.storage
     try:
-        with zipfile.ZipFile(path) as archive, archive.open(f"{folder}data/{key}") as file:
+        with zipfile.ZipFile(path) as archive, opened_member(path, archive, f"{folder}data/{key}") as file:
             return strided(read_stream(file, dtype, (length,), where=path), tensor)  # type: ignore[arg-type]
-    except (*DAMAGED_ARCHIVE, OSError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
         raise InputError(f"{path}: {key!r} in it is damaged: {error}") from None
 
 

@@ -47,6 +47,7 @@ from vitreous.models.ensemble import (
     Neighbors,
     NeighborsConfig,
     as_bytes,
+    gaussian_kernel,
     squared_distances,
     stored_values,
 )
@@ -64,7 +65,7 @@ GAMMAS = (1.0, 2.0, 4.0)  # times scikit-learn's own, 1 / (features * variance):
 NEIGHBORS = (1, 3, 5, 10)
 PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1)  # of logistic regression: of the mean loss, on standardized features
 RIDGES = tuple(10.0**power for power in range(-7, 3))  # of ridge regression: of the mean square of a feature
-KERNEL_RIDGES = (1e-5, 1e-4, 1e-3, 1e-2)  # of ridge regression with a Gaussian kernel: of an image
+KERNEL_RIDGES = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)  # of ridge regression with a Gaussian kernel: of an image
 WIDTH = 0.5  # the kernel's gamma, times the inverse of the mean squared distance of images from their mean
 MOST_LOGISTIC = 400  # numbers of an image, up to which logistic regression is fitted
 SLOPES = np.geomspace(1, 100, 17)  # of the answers of ridge regression as logits
@@ -339,12 +340,16 @@ class RidgeSetting(Config):
             std = spread_of(seen.values, meaning)
             [(weight, bias)] = ridges(seen.values.double() / std, wanted, (self.penalty,))
             return LinearConfig(), linear_head(self.slope * weight / std, self.slope * bias + self.shift)
-        near = torch.exp(-self.gamma * squared_distances(seen.values, seen.values))
+        examples = seen.values
+        if len(examples) > MOST_FITTED:  # evenly spread: the images of a class often stand together
+            some = torch.linspace(0, len(examples) - 1, MOST_FITTED).long()
+            examples, wanted = examples[some], wanted[some]
+        near = gaussian_kernel(examples, examples, self.gamma)
         [(coefficients, bias)] = kernel_ridges(near, wanted, (self.penalty,))
-        config = KernelRidgeConfig(gamma=self.gamma, examples=len(seen.values))
-        head = KernelRidge(config, seen.values.shape[1], self.outputs)
+        config = KernelRidgeConfig(gamma=self.gamma, examples=len(examples))
+        head = KernelRidge(config, examples.shape[1], self.outputs)
         with torch.no_grad():
-            head.examples.copy_(seen.values)
+            head.examples.copy_(examples)
             head.coefficients.copy_(self.slope * coefficients)
             head.bias.copy_(self.slope * bias + self.shift)
         return config, head
@@ -522,7 +527,7 @@ def kernel_ridge(name: str, sees: str, seen: ImageFeatures, truth: Truth, proble
     began = time.perf_counter()
     spread = float(seen.values.var(dim=0, correction=0).sum())
     gamma = WIDTH / max(spread, 1e-12)
-    near = torch.exp(-gamma * squared_distances(seen.values, seen.values))
+    near = gaussian_kernel(seen.values, seen.values, gamma)
     targets = wanted_of(truth, problem.meaning, problem.outputs)
     answers = torch.zeros(len(KERNEL_RIDGES), len(truth), problem.outputs, dtype=torch.float64)
     for known, others in problem.folds(truth):
@@ -633,12 +638,15 @@ def kernel_ridges(
 ) -> Iterator[tuple[Float[Tensor, "N K"], Float[Tensor, " K"]]]:
     """Yield the coefficients of the kernels and the bias of ridge regression for each penalty, in float32:
     the matrix of many images is large."""
-    bias = targets.mean(dim=0).float()
-    y = targets.float() - bias
+    bias = targets.mean(dim=0)
+    y = (targets - bias).float()
     for penalty in penalties:
         penalized = near.clone()
         penalized.diagonal().add_(penalty * len(near))
-        yield torch.cholesky_solve(y, torch.linalg.cholesky(penalized)), bias
+        factor, failed = torch.linalg.cholesky_ex(penalized)
+        # Where float32 has too few digits for so small a penalty, the answer is the mean.
+        coefficients = torch.zeros_like(y) if failed else torch.cholesky_solve(y, factor)
+        yield coefficients, bias.float()
 
 
 def fit_platt(scores: Tensor, targets: Tensor) -> tuple[float, float]:

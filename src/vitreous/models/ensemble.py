@@ -1,13 +1,13 @@
-"""What did best, where that is not one network alone: a kernel machine, neighbors or a linear map on what is
-described of an image, and the mean of such answers and of a network's. One kind of model, saved, loaded,
-exported and asked as every other."""
+"""What did best, where that is not one network alone: a kernel machine, kernel ridge regression, neighbors or
+a linear map on what is described of an image, and the mean of such answers and of a network's. One kind of
+model, saved, loaded, exported and asked as every other."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -89,9 +89,18 @@ class MemberConfig(Config):
     features: Annotated[DescribedConfig | NetworkConfig, Field(discriminator="kind")] = setting(
         DescribedConfig(), "gradients, pixels or network"
     )
+
     head: Annotated[
         LinearConfig | KernelConfig | KernelRidgeConfig | NeighborsConfig, Field(discriminator="kind")
     ] = setting(LinearConfig(), "linear, kernel, kernel-ridge or neighbors")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_columns(cls, fields: Any) -> Any:
+        """A range of the features, which files of release candidates have: None where all are seen."""
+        if isinstance(fields, dict) and fields.get("columns", 0) is None:
+            return {name: value for name, value in fields.items() if name != "columns"}
+        return fields
 
 
 class EnsembleConfig(Config):
@@ -258,8 +267,7 @@ class KernelRidge(nn.Module):
         self.bias = weight(outputs)
 
     def forward(self, values: FeatureBatch) -> Float[Tensor, "B outputs"]:
-        near = torch.exp(-self.config.gamma * squared_distances(values, self.examples))
-        return near @ self.coefficients + self.bias
+        return gaussian_kernel(values, self.examples, self.config.gamma) @ self.coefficients + self.bias
 
 
 class Neighbors(nn.Module):
@@ -303,6 +311,13 @@ def squared_distances(a: Float[Tensor, "B D"], b: Float[Tensor, "N D"]) -> Float
     """Return the squared distance of each row of `a` to each of `b`."""
     found = a.square().sum(dim=1)[:, None] + b.square().sum(dim=1) - 2 * (a @ b.T)
     return found.clamp_min(0)
+
+
+def gaussian_kernel(a: Float[Tensor, "B D"], b: Float[Tensor, "N D"], gamma: float) -> Float[Tensor, "B N"]:
+    """Return how near each row of `a` is to each of `b`: exp(-gamma * squared distance). What all have in
+    common is subtracted first: it would take the digits of float32 from the differences."""
+    center = b.mean(dim=0)
+    return torch.exp(-gamma * squared_distances(a - center, b - center))
 
 
 def weight(*shape: int) -> nn.Parameter:

@@ -305,7 +305,7 @@ class CandidateTable:
         digest = hashlib.blake2b(f"{self.measured_on} {self.before}".encode(), digest_size=20)
         for images in (self.data.train, self.images) if self.held_out else (self.data.train,):
             rows = np.arange(len(images))
-            names = [images.name(row) for row in range(len(images))]
+            names = [images.key(row) for row in range(len(images))]
             digest.update(json.dumps([names, images.fingerprints(rows)]).encode())
             digest.update(images.targets.tensor().numpy().tobytes())
         return digest.hexdigest()

@@ -35,7 +35,7 @@ def write_onnx_int8(
     members = config.members if isinstance(config, EnsembleConfig) else ()
     if any(not isinstance(each.head, LinearConfig) for each in members):
         raise InputError(
-            "an SVM or nearest neighbors cannot be in int8 in an ONNX file: use "
+            "an SVM, kernel ridge regression or nearest neighbors cannot be in int8 in an ONNX file: use "
             f"{Param('precision')} fp32, or {Param('format')} openvino"
         )
     from vitreous.deployment.export import save_onnx, signature, verified
