@@ -268,17 +268,17 @@ def entry(path: Path, info: zipfile.ZipInfo, dtype: torch.dtype, shape: tuple[in
         try:
             with zipfile.ZipFile(path) as archive, opened_member(path, archive, info) as stream:
                 stream.read(start)
-                return read_stream(cast(BufferedIOBase, stream), dtype, shape, where=path)
+                return read_stream(stream, dtype, shape, where=path)
         except (zipfile.BadZipFile, zlib.error, EOFError):
             raise InputError(f"{path}: {info.filename!r} is damaged") from None
 
     return Entry(shape, read)
 
 
-def opened_member(path: Path, archive: zipfile.ZipFile, member: str | zipfile.ZipInfo) -> IO[bytes]:
+def opened_member(path: Path, archive: zipfile.ZipFile, member: str | zipfile.ZipInfo) -> BufferedIOBase:
     """Open a member of an archive. Raises InputError: its header is damaged."""
     try:
-        return archive.open(member)
+        return cast(BufferedIOBase, archive.open(member))
     except DAMAGED_ARCHIVE as error:
         name = member if isinstance(member, str) else member.filename
         raise InputError(f"{path}: {name!r} in it is damaged: {error}") from None

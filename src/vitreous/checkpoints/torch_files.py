@@ -264,7 +264,7 @@ def read_stored(path: Path, folder: str, tensor: StoredTensor) -> Tensor:
     _, dtype, key, _, length, *_ = tensor.storage
     try:
         with zipfile.ZipFile(path) as archive, opened_member(path, archive, f"{folder}data/{key}") as file:
-            return strided(read_stream(file, dtype, (length,), where=path), tensor)  # type: ignore[arg-type]
+            return strided(read_stream(file, dtype, (length,), where=path), tensor)
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
         raise InputError(f"{path}: {key!r} in it is damaged: {error}") from None
 
