@@ -28,7 +28,7 @@ from torch import Tensor
 
 import vitreous as vt
 from vitreous.data.config import DataConfig
-from vitreous.data.held_out import folds_of
+from vitreous.data.held_out import FOLDS, folds_of
 from vitreous.data.image_samples import evaluation_loader
 from vitreous.data.sources import open_data
 from vitreous.evaluation.classical import ImageFeatures, Problem, kernel_ridge, linear, support_vectors
@@ -36,7 +36,6 @@ from vitreous.evaluation.classical import ImageFeatures, Problem, kernel_ridge, 
 SIDES = (128, 224)
 EARLY = 11  # blocks
 BEST = "several maps, 224 pixels"
-FOLDS = 5
 METHODS = {"linear": linear, "SVM": support_vectors, "kernel ridge": kernel_ridge}
 BATCH = 32
 
@@ -102,12 +101,11 @@ def compared(data: Path) -> dict[str, Any]:
         features[f"last convolution, {side} pixels"] = means[-1]
         features[f"several maps, {side} pixels"] = torch.cat([means[each] for each in model.stem.taken], 1)
     targets, groups = images.targets.strata(), images.together(np.arange(len(images)))
-    best = {name: values for name, values in features.items() if name == BEST}
     return {
         "images": len(images),
         "classes": len(images.classes),
         "alike together": cross_fitted(images, features, folds_of(targets, groups)),
-        "unlike": cross_fitted(images, best, folds_of_kinds(best[BEST], targets)),
+        "unlike": cross_fitted(images, {BEST: features[BEST]}, folds_of_kinds(features[BEST], targets)),
     }
 
 

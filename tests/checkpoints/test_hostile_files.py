@@ -290,7 +290,7 @@ def test_damaged_files(format: str, data: Any, tmp_path_factory: pytest.TempPath
 @pytest.mark.parametrize("ending", [".pth", ".npz"])
 @pytest.mark.parametrize("flag", [0x1, 0x20, 0x40, 0x800])
 def test_a_member_whose_own_header_is_damaged(ending: str, flag: int, tmp_path: Path) -> None:
-    """Encrypted, patched, or a name that is no UTF-8, as its flags say: the directory of the archive does
+    """Encrypted, patched, or a name that is not UTF-8, as its flags say: the directory of the archive does
     not."""
     whole, _ = written("pth" if ending == ".pth" else "folded npz")
     damaged = bytearray(whole)

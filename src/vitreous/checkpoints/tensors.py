@@ -28,14 +28,7 @@ from vitreous.errors import InputError
 LARGEST_HEADER = 16 * 2**20  # bytes; that of a model with 10,000 tensors takes about one million
 # What zipfile raises of an archive with other bytes, and of a member with another header: of a name that is
 # not UTF-8, or a flag that says that it is encrypted, as well.
-DAMAGED_ARCHIVE = (
-    zipfile.BadZipFile,
-    zlib.error,
-    EOFError,
-    NotImplementedError,
-    RuntimeError,
-    ValueError,
-)
+DAMAGED_ARCHIVE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError)
 CHECKSUMS = "crc32"  # in the metadata of a .safetensors: the CRC-32 of each tensor's bytes, as JSON
 
 SAFETENSORS_TYPES = {

@@ -98,8 +98,8 @@ class MemberConfig(Config):
     @classmethod
     def _without_columns(cls, fields: Any) -> Any:
         """A range of the features, which files of release candidates have: None where all are seen."""
-        if isinstance(fields, dict) and fields.get("columns", 0) is None:
-            return {name: value for name, value in fields.items() if name != "columns"}
+        if isinstance(fields, dict) and "columns" in fields and fields["columns"] is None:
+            fields = {name: value for name, value in fields.items() if name != "columns"}
         return fields
 
 

@@ -525,7 +525,7 @@ def add_frozen(table: CandidateTable, name: str, config: RunConfig, *, tell: Cal
             outputs = table.after(outputs, scattered(asked, other_rows, len(table.images)))
         part = Part(
             name=f"{kind} on {name}",
-            words=f"candidates.{kind.replace(' ', '-')}",
+            words=f"candidates.{kind}",
             init=name,
             method=fitted.method,
             begun=begun,
