@@ -513,7 +513,8 @@ def test_every_task_has_its_baseline_and_its_gap() -> None:
         names="abc", indices=(0, 1, 2), targets=targets, predictions=targets + 1, failed={}, seconds=1.0
     )
     assert head(numbers, mean_error=0.5) == [
-        "For comparison: always predicting the mean of the numbers gives an R2 of 0.",
+        "For comparison: always predicting the mean of the numbers gives an R2 of 0 and a mean absolute "
+        "error of 1.111.",
         "Mean absolute error: 0.5 in training (augmented images, last epoch), 1 on the test set.",
     ]
     masks = SegmentationEvaluation(

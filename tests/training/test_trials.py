@@ -953,7 +953,14 @@ def test_a_number_that_is_linear_in_the_pixels_is_found(tmp_path: Path) -> None:
         each["name"] for each in found["baselines"]
     }
     assert vt.evaluate(run, progress=False).metrics == run.evaluation.metrics
-    assert "ridge regression on pixels" in run.report.read_text(encoding="utf-8")
+    report = run.report.read_text(encoding="utf-8")
+    assert "ridge regression on pixels" in report
+    true = np.array(run.evaluation.targets)
+    error = np.abs(true - true.mean()).mean()
+    assert f"an R2 of 0 and a mean absolute error of {error:.4g}" in " ".join(report.split())
+    assert "confidence intervals (bootstrap)" in " ".join(report.split())
+    for graded in ("a dashed line", "Wilson"):
+        assert graded not in report, "no number is right or wrong"
     (answer,) = vt.predict(run, [tmp_path / "3.png"])
     assert answer.value == pytest.approx(float(rows[4].split(",")[1]), abs=3)
 

@@ -244,7 +244,8 @@ def baselines_figure(evaluation: Evaluation, baselines: Sequence[Baseline]) -> E
         if each.settings:
             settings.append(f"{phrase(f'baselines.{each.name}')} ({baseline_settings(each.settings)})")
     chart = Chart(figure, table)
-    return exhibit("baselines", chart, count=evaluation.count, settings="; ".join(settings))
+    kind = "Wilson" if metric.label == "accuracy" else "bootstrap"
+    return exhibit("baselines", chart, count=evaluation.count, interval=kind, settings="; ".join(settings))
 
 
 def candidates_table(candidates: Sequence[Mapping[str, Any]]) -> Exhibit:
@@ -423,6 +424,7 @@ def predictions_figure(
         shown=len(shown),
         attended=len(data["attention"]),
         classes=len(first.classes),
+        graded=first.right is not None,
         **values,
     )
 
