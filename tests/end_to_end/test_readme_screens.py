@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.browsers import box_of
 
 ROOT = Path(__file__).parents[2]
 # What each of the two says of its pages.
@@ -82,7 +83,7 @@ def test_the_sentences_that_are_shown_here_are_in_the_readme(name: str) -> None:
 def test_a_digit_is_drawn_and_the_answer_follows(browser: Any, workplace: Path) -> None:
     with opened(browser, workplace / "learn.html") as tab:
         before = logits_of(tab)
-        pad = tab.locator("#stage-pad").bounding_box()
+        pad = box_of(tab, "#stage-pad")
         tab.mouse.move(pad["x"] + pad["width"] / 2, pad["y"] + pad["height"] / 5)
         tab.mouse.down()
         tab.mouse.move(pad["x"] + pad["width"] / 2, pad["y"] + 4 * pad["height"] / 5, steps=8)
@@ -99,7 +100,7 @@ def test_a_photograph_is_chosen_covered_and_taken_by_the_camera(browser: Any, wo
         assert tab.locator("#camera").is_visible()
         before = logits_of(tab)
         tab.click("#touch-cover")
-        box = tab.locator("#sight-canvas").bounding_box()
+        box = box_of(tab, "#sight-canvas")
         tab.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
         wait_for_another_answer(tab, before)
         before = logits_of(tab)

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from tests.browsers import box_of
 from torch import nn
 
 import vitreous as vt
@@ -565,7 +566,7 @@ def test_the_sliders_change_the_map(opened: Opened) -> None:
 def test_a_click_on_a_patch_asks_it(opened: Opened) -> None:
     """The numbers in words are those of the map: row 2, column 4 of 3 x 5, token 1 + 8."""
     before = opened.pixels("map-a")
-    box = opened.page.locator("#image-a").bounding_box()
+    box = box_of(opened.page, "#image-a")
     opened.page.mouse.click(box["x"] + box["width"] * 3.5 / 5, box["y"] + box["height"] * 1.5 / 3)
     opened.wait(lambda state: state["patch"] == 8)
     assert opened.pixels("map-a") != before
@@ -634,7 +635,7 @@ def test_the_arrow_keys_move_the_query_the_head_and_the_reading(opened: Opened) 
 
 
 def test_the_pointer_marks_the_same_patch_in_image_and_map(opened: Opened) -> None:
-    box = opened.page.locator("#image-a").bounding_box()
+    box = box_of(opened.page, "#image-a")
     opened.page.mouse.move(box["x"] + box["width"] * 4.5 / 5, box["y"] + box["height"] * 2.5 / 3)
     assert opened.page.inner_text("#at-a").startswith("row 3, column 5: ")
     frames = [mark.bounding_box() for mark in opened.page.locator("#views-a .mark").all()]
@@ -665,8 +666,8 @@ def test_two_views_share_the_query(opened: Opened) -> None:
 def test_the_atlas_has_its_layers_and_heads_along_its_edges(opened: Opened) -> None:
     assert opened.page.locator("#layers-a span").all_inner_texts() == ["1", "2", "3"]
     assert opened.page.locator("#heads-a span").all_inner_texts() == ["1", "2"]
-    tile = opened.page.locator("#atlas-a").bounding_box()
-    number = opened.page.locator("#layers-a span").nth(2).bounding_box()
+    tile = box_of(opened.page, "#atlas-a")
+    number = box_of(opened.page, "#layers-a span:nth-of-type(3)")
     middle = (number["y"] + number["height"] / 2 - tile["y"]) / tile["height"]
     assert middle == pytest.approx(5 / 6, abs=0.03), "beside its row"
 
@@ -676,7 +677,7 @@ def test_two_models_side_by_side(browser: Any, tmp_path: Path) -> None:
     report = vt.inspect(model_of(), [images(1)[0][0]], compare=other, out=tmp_path / "two", progress=False)
     tab = Opened(browser, report.report)
     tab.wait(lambda state: state["second"] is not None and state["second"]["model"] == 1)
-    box = tab.page.locator("#image-a").bounding_box()
+    box = box_of(tab.page, "#image-a")
     tab.page.mouse.click(box["x"] + box["width"] * 0.9, box["y"] + box["height"] * 0.9)
     tab.wait(lambda state: state["patch"] == 14)
     assert "row 3, column 5" in tab.page.inner_text("#words-a")

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from tests.browsers import box_of
 
 import vitreous as vt
 from vitreous.addons.serving.limits import ServerLimits
@@ -203,7 +204,7 @@ def check_contents(page: Any) -> None:
     """The table of contents stays in view."""
     page.mouse.wheel(0, 600)
     page.wait_for_timeout(200)
-    nav = page.locator("nav.contents").bounding_box()
+    nav = box_of(page, "nav.contents")
     page.mouse.wheel(0, 3000)
     page.wait_for_timeout(200)
-    assert page.locator("nav.contents").bounding_box() == nav
+    assert box_of(page, "nav.contents") == nav

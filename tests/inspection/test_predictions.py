@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from tests.browsers import box_of
 
 import vitreous as vt
 from answered import answered
@@ -204,7 +205,7 @@ def test_choosing_sorting_paging_and_export(browser: Any, page: Path) -> None:
     assert count.inner_text() == "200 images, page 2 of 4"
     tab.locator('[data-part="sort"]').select_option("low-loss")
     assert "0.jpg" not in thumbs.first.inner_text().split("/")[-1]
-    box = tab.locator('[data-part="matrix"]').bounding_box()
+    box = box_of(tab, '[data-part="matrix"]')
     place = {"x": box["width"] * 0.5, "y": box["height"] * 0.17}  # true cat, predicted dog
     tab.locator('[data-part="matrix"]').click(position=place)
     wrong = sum(i % 5 == 0 and i % 3 == 0 for i in range(200))

@@ -16,6 +16,7 @@ import pytest
 import torch
 from PIL import Image
 from tests.addons.learn_page.programs import TRAIN, as_data, as_numbers, train_in_pytorch
+from tests.browsers import box_of
 
 import vitreous as vt
 from vitreous.addons.learn_page.page import (
@@ -554,7 +555,7 @@ def test_drawing_with_the_mouse_and_with_the_keyboard(browser: Any, page: Path) 
         pixels = "() => Array.from(trace.pixels.data)"
         first = tab.evaluate(pixels)
         tab.locator("#stage-pad").scroll_into_view_if_needed()
-        box = tab.locator("#stage-pad").bounding_box()
+        box = box_of(tab, "#stage-pad")
         tab.mouse.move(box["x"] + 60, box["y"] + 20)
         tab.mouse.down()
         tab.mouse.move(box["x"] + 70, box["y"] + 120, steps=5)
@@ -691,7 +692,7 @@ def test_a_finger_covers_patches_and_the_model_sees_the_mean_color(browser: Any,
         logits = "() => Array.from(trace.logits)"
         before = tab.evaluate(logits)
         tab.click("#touch-cover")
-        box = tab.locator("#sight-canvas").bounding_box()
+        box = box_of(tab, "#sight-canvas")
         tab.mouse.move(box["x"] + box["width"] / 8, box["y"] + box["height"] / 8)
         tab.mouse.down()
         tab.mouse.move(box["x"] + box["width"] * 3 / 8, box["y"] + box["height"] / 8, steps=4)
@@ -712,7 +713,7 @@ def test_a_finger_covers_patches_and_the_model_sees_the_mean_color(browser: Any,
 def test_a_tap_chooses_a_patch(browser: Any, page: Path) -> None:
     with Visit(browser, page, 390, shown="", has_touch=True, is_mobile=True) as tab:
         lines = tab.inner_html("#sight-lines")
-        box = tab.locator("#sight-canvas").bounding_box()
+        box = box_of(tab, "#sight-canvas")
         for column, row in ((2, 1), (0, 3)):
             at = {"x": (column + 0.5) * box["width"] / 4, "y": (row + 0.5) * box["height"] / 4}
             tab.tap("#sight-canvas", position=at)
@@ -931,7 +932,7 @@ def test_the_address_shows_again_what_was_shown(browser: Any, page: Path) -> Non
         "Array.from(pixelsOf(state.source, DATA.config).data)]"
     )
     with Visit(browser, page, shown="") as tab:
-        box = tab.locator("#stage-pad").bounding_box()
+        box = box_of(tab, "#stage-pad")
         tab.mouse.move(box["x"] + 60, box["y"] + 20)
         tab.mouse.down()
         tab.mouse.move(box["x"] + 70, box["y"] + 120, steps=5)

@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.browsers import box_of
 
 from vitreous.addons.serving.models import Classifier, Regressor, ServedModel
 from vitreous.addons.serving.page import page_of
@@ -117,7 +118,7 @@ def test_an_image_is_classified_and_looked_at(browser: Any, classifier: Classifi
         page.select_option("#kind", "evidence")
         page.wait_for_selector("#sight-words:has-text('Relevance for')")
         seen.append(heat(page))
-        box = page.locator("#sight").bounding_box()
+        box = box_of(page, "#sight")
         page.mouse.click(box["x"] + box["width"] * 0.6, box["y"] + box["height"] * 0.4)
         page.wait_for_selector("#sight-words:has-text('the patch in row 2, column 3')")
         seen.append(heat(page))
