@@ -670,15 +670,20 @@ def test_trials_too_short_to_learn_anything_are_not_begun(
     assert vt.predict(tmp_path / "run", tmp_path / "photos" / "1" / "0.png", progress=False)[0].label in "01"
 
 
+@pytest.mark.parametrize("shortest", [1e6, 0.0])
 def test_features_of_large_images_take_the_time_that_no_training_follows_in(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shortest: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Whether that is known at first, as trials would be too short, or after trials that decide nothing."""
     monkeypatch.setitem(INSTALLED_ENCODERS, "vitreous:photos", PHOTOS)
-    monkeypatch.setattr(trials, "SHORTEST_TRIAL", 1e6)  # no training follows
-    monkeypatch.setattr(trials, "FROZEN_UNTIL", 0.0)  # nor are there features of frozen encoders
+    monkeypatch.setattr(trials, "SHORTEST_TRIAL", shortest)
+    monkeypatch.setattr(trials, "LONGEST_TRIAL", 0.5)
+    monkeypatch.setattr(trials, "FROZEN_UNTIL", 0.0)  # there is no time for them before
     half_an_hour: dict[str, Any] = {"training": {"length": "30 minutes"}}
-    _, table = compare(draw(tmp_path / "photos", 5), half_an_hour, print, tmp_path / "run")
-    assert any("224x224" in name for name in table.names)
+    training, table = compare(draw(tmp_path / "photos", 5), half_an_hour, print, tmp_path / "run")
+    assert training.length == trials.NOTHING
+    assert ("from scratch" in table.names) == (shortest == 0)
+    assert "linear on vitreous:photos (224x224)" in table.names
 
 
 def test_doctor_asks_no_image_that_the_answer_was_fitted_on(tmp_path: Path) -> None:

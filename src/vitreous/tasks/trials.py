@@ -92,6 +92,7 @@ TRIALS_UNTIL = 0.5  # of the time, after which no further training is tried
 DETAILED = 128  # pixels of the shorter side, from which on a model that sees as many is tried
 MANY_SMALL = 10_000  # images, from which on fewer, larger patches are tried: a quarter of the operations
 MOST_TRIED = 20_000  # images that a short trial of small images reads
+NOTHING = length_of(steps=0)  # the length of a training where none follows
 ENDLESS = 10**9  # epochs between validations: there is one, at the end
 FINER: Tree = {"image_size": 128, "patch_size": 16, "stem": {"strides": (2, 2, 2, 1, 2, 1)}}
 LIGHTER: Tree = {"patch_size": 8, "stem": {"strides": (2, 1, 2, 1, 2, 1)}}
@@ -282,7 +283,12 @@ def compare_candidates(trials: Trials) -> tuple[TrainingMethod, tuple[str, ...]]
                 trials.note_interrupt(stopped)
                 raise
         trials.add_means()
-    return trials.decide(trainings)
+    training, notes = trials.decide(trainings)
+    if training.length == NOTHING and trials.add_photos_left():
+        trials.add_means()
+        trials.keep_best()
+        training, notes = trials.decide(trainings)
+    return training, notes
 
 
 def compare_encoders(trials: Trials, at_hand: Sequence[str]) -> list[TrainingMethod]:
@@ -357,6 +363,9 @@ class Trials:
         self.minutes = plan.config.training.minutes if self.asked else MINUTES
         self.run: RunDirectory[RunConfig] | None = None  # with the best model so far
         self.last = 0.0  # seconds of the last short trial: the next one may take as long
+        # An encoder whose features at 224 pixels are not tried yet, and how long those at 128 took.
+        self.photos_left: str | None = None
+        self.photos_took = 0.0
         most = kept.most if kept else self.most_described()
         self.table = CandidateTable.of(self.data, problem_of(plan.config, self.data), device, most)
         self.table.threads = threads_for(device, tell)
@@ -381,7 +390,7 @@ class Trials:
             return
         first = self.run is None
         if self.run is None:
-            config = with_training(self.plan.config, length=length_of(steps=0))
+            config = with_training(self.plan.config, length=NOTHING)
             parts = recorded_parts(self.data)
             self.run = RunDirectory.create(self.out or default_run_path(self.plan.name), config, parts)
         self.run.save_model(final_model(self.table, best))
@@ -442,30 +451,48 @@ class Trials:
 
     def add_photos(self, name: str, *, beside: bool = False) -> None:
         """Add heads on the features of an encoder that has seen photographs: of images at 128 pixels, and
-        where there is time at 224. Where nothing is trained, all time but the report's is theirs.
+        where there is time at 224.
 
         Args:
             beside: whether another encoder is tried as well; then this one has a share of the time, at 128
                 pixels.
         """
-        images = min(len(self.data.train), MOST_FITTED) + len(self.data.validation or ())
+        if not self.is_within(FROZEN_UNTIL if beside else FEATURES_UNTIL, self.seconds_for_photos(128)):
+            return
+        began = self.clock.seconds
+        self.add_photos_at(name, 128)
+        if beside:
+            return
+        self.photos_left, self.photos_took = name, self.clock.seconds - began
         # No network follows where each fold's short trial, by which it would be chosen, is too short.
-        nothing_trained = self.are_too_short and not self.table.held_out
-        before = 0.0  # seconds of the features before, whose heads took as long to fit
-        sides = [(128, FEATURES_UNTIL), (224, FROZEN_UNTIL)]
-        for side, until in [(128, FROZEN_UNTIL)] if beside else sides:
-            a_core = SECONDS_AT[side] * self.clock.slowness
-            seconds = images * (a_core + self.table.seconds_to_read)
-            if side > 128 and nothing_trained:
-                fits = before + seconds < self.seconds_left(self.minutes, answering=a_core)
-            else:
-                fits = self.is_within(until, seconds)
-            if not fits:
-                break
-            began = self.clock.seconds
-            begun = self.task.plan(self.data, self.settings, init=name, base={"model": {"image_size": side}})
-            self.add_heads(f"{name} ({side}x{side})", begun.config)
-            before = self.clock.seconds - began
+        if self.are_too_short and not self.table.held_out:
+            self.add_photos_left()
+        elif self.is_within(FROZEN_UNTIL, self.seconds_for_photos(224)):
+            self.add_photos_at(name, 224)
+
+    def add_photos_left(self) -> bool:
+        """Add the heads at 224 pixels that time was kept from, where no network follows: all of it but the
+        report's is theirs now. Return whether they were added."""
+        if self.photos_left is None:
+            return False
+        seconds = self.photos_took + self.seconds_for_photos(224)
+        answering = SECONDS_AT[224] * self.clock.slowness
+        if seconds >= self.seconds_left(self.longest(self.table.best), answering=answering):
+            return False
+        self.add_photos_at(self.photos_left, 224)
+        return True
+
+    def seconds_for_photos(self, side: int) -> float:
+        """Return how long the features of all images take at this size."""
+        images = min(len(self.data.train), MOST_FITTED) + len(self.data.validation or ())
+        return images * (SECONDS_AT[side] * self.clock.slowness + self.table.seconds_to_read)
+
+    def add_photos_at(self, name: str, side: int) -> None:
+        """Add heads on the features of an encoder that has seen photographs, of images at so many pixels."""
+        begun = self.task.plan(self.data, self.settings, init=name, base={"model": {"image_size": side}})
+        self.add_heads(f"{name} ({side}x{side})", begun.config)
+        if side == 224:
+            self.photos_left = None
 
     def train_briefly(self, training: TrainingMethod, data: Splits) -> None:
         """Train a network for a short time, and add what it answers: to the validation set, or where that is
@@ -554,7 +581,7 @@ class Trials:
                 notes.append(said("{name}, with {score}, becomes the model", **name_and_score))
             nothing = self.why_nothing(ahead, tried.get(name), several=len(trainings) > 1)
         if nothing:
-            return replace(training, length=length_of(steps=0)), (*notes, nothing)
+            return replace(training, length=NOTHING), (*notes, nothing)
         if ahead is not None and not self.table.held_out:
             notes.append(said("a network is trained for the requested length, but does not become the model"))
         elif name in tried:
