@@ -245,6 +245,11 @@ def test_the_seconds_of_a_candidate_can_be_read() -> None:
     assert [duration(each) for each in (0.5, 1, 90, 150)] == ["500 ms", "1 s", "90 s", "2.5 minutes"]
 
 
+def test_an_r2_of_nearly_nothing_is_0() -> None:
+    trial = Trial("mean", -2.474e-06, Interval(-0.003, 0), 10, "cross-fitted", "r2")
+    assert trial.sentence().startswith("mean: R2 0 (R2 -0.003 to R2 0) of 10 ")
+
+
 def test_the_loss_breaks_a_tie() -> None:
     assert row(0.209, 2.4).merit > row(0.209, 2.6).merit
     assert row(0.3, math.inf).merit > row(0.2, 0.1).merit

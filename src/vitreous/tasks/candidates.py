@@ -122,7 +122,9 @@ class Trial:
 
     def text(self, value: float) -> str:
         """Return a score as people read it."""
-        return percent(value) if self.measure != "r2" else f"R2 {value:.4g}"
+        if self.measure != "r2":
+            return percent(value)
+        return f"R2 {round(value, 4) + 0.0:.4g}"  # that of the mean is 0, or -2.474e-06
 
     def sentence(self) -> str:
         """Return the row as a line of the progress."""
