@@ -46,7 +46,7 @@ LONGEST = {"test_demo.py", "test_readme.py", "test_examples.py", "test_dependenc
 
 @pytest.fixture(autouse=True)
 def _repeatable() -> None:
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)  # torch.manual_seed keeps the stack of its caller, for CUDA: 3 ms
     torch.set_num_threads(1)
 
 
