@@ -337,3 +337,13 @@ def test_folds_of_few_images() -> None:
     assert folds_of(np.array([0, 1, 2])) == []
     assert folds_of(np.array([0, 0, 1, 1]), np.array([0, 0, 1, 2])) != []
     assert folds_of(np.array([0, 0, 1, 1]), np.array([0, 0, 1, 1])) == []  # two images, four times
+
+
+def test_folds_that_one_caller_changes_are_new_for_the_next() -> None:
+    targets, groups = np.arange(20) % 2, np.arange(20) // 2 * 2
+    groups[0] = 1
+    first = folds_of(targets, groups)
+    kept = [rows.copy() for rows, _ in first]
+    for rows, _ in first:
+        rows[:] = 0
+    assert [rows.tolist() for rows, _ in folds_of(targets, groups)] == [rows.tolist() for rows in kept]

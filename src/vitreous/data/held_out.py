@@ -353,7 +353,8 @@ def folds_of(targets: Indices, groups: Indices | None = None, count: int = FOLDS
             None: each is alone.
     """
     groups = np.arange(len(targets)) if groups is None else groups
-    return list(computed_folds(targets.astype(np.int64).tobytes(), groups.astype(np.int64).tobytes(), count))
+    found = computed_folds(targets.astype(np.int64).tobytes(), groups.astype(np.int64).tobytes(), count)
+    return [(rows.copy(), others.copy()) for rows, others in found]
 
 
 @lru_cache(maxsize=8)  # several methods in turn are fitted to the same images, and ask for the same folds
@@ -370,10 +371,7 @@ def computed_folds(targets_bytes: bytes, groups_bytes: bytes, count: int) -> Fol
     splitter = kind(min(count, most), shuffle=True, random_state=0)
     with warnings.catch_warnings(action="ignore"):  # that a class has fewer images than there are folds
         found = [(rows, others) for rows, others in splitter.split(targets, targets, groups) if len(others)]
-    found = [(rows, others) for rows, others in found if len(np.unique(targets[rows])) > 1]
-    for part in chain(*found):
-        part.setflags(write=False)  # the next one who asks gets the same arrays
-    return found
+    return [pair for pair in found if len(np.unique(targets[pair[0]])) > 1]
 
 
 def folds_without_classes(groups: Indices) -> Folds:

@@ -459,11 +459,13 @@ class Trials:
         """
         if not self.is_within(FROZEN_UNTIL if beside else FEATURES_UNTIL, self.seconds_for_photos(128)):
             return
-        began = self.clock.seconds
+        began, tried = self.clock.seconds, len(self.table.candidates)
         self.add_photos_at(name, 128)
         if beside:
             return
-        self.photos_left, self.photos_took = name, self.clock.seconds - began
+        is_new = len(self.table.candidates) > tried  # and not of a run that was interrupted
+        took = self.clock.seconds - began if is_new else self.seconds_for_photos(128)
+        self.photos_left, self.photos_took = name, took
         # No network follows where each fold's short trial, by which it would be chosen, is too short.
         if self.are_too_short and not self.table.held_out:
             self.add_photos_left()
@@ -475,7 +477,10 @@ class Trials:
         report's is theirs now. Return whether they were added."""
         if self.photos_left is None:
             return False
-        seconds = self.photos_took + self.seconds_for_photos(224)
+        # Both say too much: the first takes the fitting of heads for features, the second a machine that was
+        # busy when the command began for one that still is.
+        by_those_at_128 = self.photos_took * SECONDS_AT[224] / SECONDS_AT[128]
+        seconds = min(by_those_at_128, self.photos_took + self.seconds_for_photos(224))
         answering = SECONDS_AT[224] * self.clock.slowness
         if seconds >= self.seconds_left(self.longest(self.table.best), answering=answering):
             return False
