@@ -183,7 +183,7 @@ def test_every_kind_of_stem_has_filters() -> None:
         image_size=32, patch_size=16, stem={"kind": "resnet", "layers": (1, 1), "width_factor": 0.5}
     )
     assert first_filters(hybrid).shape[1:] == (3, 7, 7)
-    assert first_filters(vt.create("BiT-R50x1", num_classes=2)).shape == (64, 3, 7, 7)
+    assert first_filters(vt.create("BiT-R50x1", num_classes=2, layers=(1,))).shape == (64, 3, 7, 7)
 
 
 # --- readout -----------------------------------------------------------------------------------------------
@@ -250,6 +250,14 @@ def test_colors_follow_the_first_principal_component() -> None:
     assert colors.shape == (2, 6, 3)
     assert (colors[:, :3, 0] > 0.9).all()
     assert (colors[:, 3:, 0] < 0.1).all()
+
+
+def test_colors_of_features_that_are_wider_than_there_are_patches() -> None:
+    """They are computed in another way; features of zeros change no component."""
+    patches = torch.randn(2, 6, 5)
+    wider = torch.nn.functional.pad(patches, (0, 20))
+    torch.testing.assert_close(feature_colors(wider), feature_colors(patches), atol=1e-4, rtol=0)
+    assert feature_colors(torch.randn(1, 2, 9)).shape == (1, 2, 3)
 
 
 def test_fewer_channels_than_colors() -> None:

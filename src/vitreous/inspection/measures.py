@@ -191,8 +191,11 @@ def feature_colors(patches: Float[Tensor, "B N D"]) -> Float[Tensor, "B N 3"]:
     """
     flat = patches.flatten(0, 1)
     centered = flat - flat.mean(dim=0)
-    _, vectors = torch.linalg.eigh(centered.T @ centered)  # ascending; D x D is small, B N need not be
-    principal = vectors[:, -3:].flip(1)
+    if len(flat) < flat.shape[1]:  # few patches of wide features: D x D would take longer
+        principal = torch.linalg.svd(centered, full_matrices=False).Vh[:3].T
+    else:
+        _, vectors = torch.linalg.eigh(centered.T @ centered)  # ascending
+        principal = vectors[:, -3:].flip(1)
     signs = principal.gather(0, principal.abs().argmax(dim=0, keepdim=True)).sign()
     projected = centered @ (principal * signs)
     projected = torch.nn.functional.pad(projected, (0, 3 - projected.shape[1]))
