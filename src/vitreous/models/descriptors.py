@@ -41,14 +41,16 @@ def oriented_gradients(images: ByteImages) -> Float[Tensor, "B features"]:
     opposite = (most_down < 0) | ((most_down == 0) & (most_across < 0))
     most_down = torch.where(opposite, -most_down, most_down)
     most_across = torch.where(opposite, -most_across, most_across)
-    number = torch.zeros_like(most)
-    for limit in range(1, ORIENTATIONS):
-        angle = math.pi * limit / ORIENTATIONS
-        passed = most_down * math.cos(angle) - most_across * math.sin(angle) >= 0
-        number = number + passed.to(number.dtype)
-    length = most.sqrt()
-    directions = [torch.where(number == each, length, 0.0) for each in range(ORIENTATIONS)]
-    cells = F.avg_pool2d(torch.stack(directions, dim=1), CELL).permute(0, 2, 3, 1)
+    angles = [math.pi * limit / ORIENTATIONS for limit in range(1, ORIENTATIONS)]
+    cosines, sines = (
+        torch.tensor([of(angle) for angle in angles], dtype=images.dtype, device=images.device).view(-1, 1, 1)
+        for of in (math.cos, math.sin)
+    )
+    passed = most_down[:, None] * cosines - most_across[:, None] * sines >= 0
+    number = passed.to(images.dtype).sum(dim=1, keepdim=True)
+    numbers = torch.arange(ORIENTATIONS, dtype=images.dtype, device=images.device).view(-1, 1, 1)
+    directions = torch.where(number == numbers, most.sqrt()[:, None], 0.0)
+    cells = F.avg_pool2d(directions, CELL).permute(0, 2, 3, 1)
     corners = (cells[:, :-1, :-1], cells[:, :-1, 1:], cells[:, 1:, :-1], cells[:, 1:, 1:])  # of each block
     blocks = torch.cat(corners, dim=-1)
     return unit(unit(blocks).clamp(max=CLIPPED)).flatten(1)
@@ -72,7 +74,8 @@ def color_histogram(images: ByteImages) -> Float[Tensor, "B bins"]:
 def has_level(values: Float[Tensor, "B C P"], levels: int) -> Float[Tensor, "B C L P"]:
     """Return 1 where a pixel of 0 ... 255 has a level, and 0 elsewhere."""
     found = (values * levels / 256).floor()
-    return torch.stack([(found == each).to(values.dtype) for each in range(levels)], dim=2)
+    numbers = torch.arange(levels, dtype=values.dtype, device=values.device).view(-1, 1)
+    return (found[:, :, None] == numbers).to(values.dtype)
 
 
 def shape_and_color(images: ByteImages) -> Float[Tensor, "B features"]:
