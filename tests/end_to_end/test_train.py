@@ -19,6 +19,7 @@ from PIL import Image
 
 from vitreous.cli import run as command
 from vitreous.results import percent
+from vitreous.tasks import task_named
 from vitreous.training.run import RunDirectory
 
 pytestmark = pytest.mark.usefixtures("quick_figures")
@@ -94,7 +95,8 @@ def test_config_toml_runs_again_and_gives_the_same_weights(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
-    call(capsys, "train", "--out", first, *SMALL, "--set", "training.length=3 steps", "--seed", "5")
+    options = ("--set", "training.length=3 steps", "--seed", "5")
+    call(capsys, "train", "synthetic:60@16", "--out", first, *SMALL, *options)
     call(capsys, "train", "--out", second, "--config", first / "config.toml")
     assert tomllib.loads((first / "config.toml").read_text()) == tomllib.loads(
         (second / "config.toml").read_text()
@@ -241,11 +243,10 @@ def test_a_failed_start_leaves_its_place_to_the_corrected_command(
     assert (out / "model").exists()
 
 
-def test_a_run_that_goes_on_is_never_removed(base: Path, tmp_path: Path) -> None:
+def test_a_run_that_goes_on_is_never_removed(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    RunDirectory.create(
-        out, RunDirectory.open(base).config.model_copy(update={"init": str(tmp_path / "gone")})
-    )
+    config = task_named("classification").plan("digits", {}).config
+    RunDirectory.create(out, config.model_copy(update={"init": str(tmp_path / "gone")}))
     assert command(["train", "--resume", str(out)]) == 2
     assert (out / "config.toml").exists()
 

@@ -197,7 +197,7 @@ def test_a_wrapped_model_is_captured_too() -> None:
 
 
 def test_a_model_without_attention_is_a_clear_error() -> None:
-    bit = vt.create("BiT-R50x1", num_classes=3)
+    bit = vt.create("BiT-R50x1", num_classes=3, layers=(1,))
     with pytest.raises(InputError, match="BiT has no attention to capture"), vt.capture_attention(bit):
         pass
 

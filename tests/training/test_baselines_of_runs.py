@@ -25,6 +25,8 @@ from vitreous.training.config import RunConfig, TrainingConfig
 from vitreous.training.objectives import RareClassLoss
 from vitreous.training.run import RunDirectory
 
+pytestmark = pytest.mark.usefixtures("quick_figures")
+
 TINY = ["--set", "model.width=16", "--set", "model.depth=1", "--set", "model.heads=1"]
 TINY += ["--set", "model.mlp_dim=16", "--set", "model.stem.widths=[8,8,8,8,8,8]", "--init", "none"]
 

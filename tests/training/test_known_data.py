@@ -12,6 +12,8 @@ import vitreous as vt
 from vitreous.cli import run
 from vitreous.evaluation.classification import ClassificationEvaluation
 
+pytestmark = pytest.mark.usefixtures("quick_figures")
+
 SMALL = {
     "model.depth": 1,
     "model.width": 16,

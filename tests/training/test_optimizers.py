@@ -117,7 +117,7 @@ def test_every_layer_has_a_number() -> None:
 
 def test_layer_decay_of_a_model_without_layers_is_an_input_error() -> None:
     with pytest.raises(InputError, match="no encoder layers"):
-        parameter_groups(create("BiT-R50x1"), AdamWConfig(layer_decay=0.5), 1.0)
+        parameter_groups(create("BiT-R50x1", layers=(1,)), AdamWConfig(layer_decay=0.5), 1.0)
 
 
 def test_rates_follow_the_schedule_by_scale() -> None:

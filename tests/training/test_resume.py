@@ -8,8 +8,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +19,7 @@ import pytest
 import torch
 from PIL import Image
 
+from forked import run_group
 from vitreous.data.dataset import Splits
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
@@ -431,12 +430,9 @@ def test_states_hold_no_pickles(trained: Fit, tmp_path: Path) -> None:
 
 
 DRIVER = """
-# Imports once; then each life of the run is a fork, killed at a random moment.
-import os, random, signal, sys, time
+# Each life of the run is a fork, killed at a random moment.
+import json, os, random, signal, sys, time
 from pathlib import Path
-import torch
-import torch._dynamo, torch.distributed.checkpoint
-torch.set_num_threads(1)
 from vitreous.data.config import DataConfig
 from vitreous.data.image_samples import image_loader
 from vitreous.data.sources import open_data
@@ -484,7 +480,7 @@ for life in range(kills):
     os.kill(child, signal.SIGKILL)
     died += os.waitpid(child, 0)[1] == signal.SIGKILL
     saving += half_written()
-print(died, saving)
+(folder.parent / "died.json").write_text(json.dumps([died, saving]))
 """
 
 
@@ -492,16 +488,12 @@ def killed_again_and_again(trained: Fit, tiny: RunConfig, folder: Path, *, kills
     """SIGKILL at random moments, every second one while a state is saved. How many fell into a save."""
     training = {"length": f"{steps} steps", "records": RecordsConfig(save_every=0)}
     config = tiny.model_copy(update={"training": tiny.training.model_copy(update=training)})
-    driver = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", DRIVER, config.model_dump_json(), str(folder), str(kills)],
-        stdout=subprocess.PIPE,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        text=True,
-        check=True,
-    )
-    died, saving = map(int, driver.stdout.split())
+    script, states = folder / "driver.py", folder / "states"
+    script.write_text(DRIVER)
+    run_group(script, config.model_dump_json(), states, str(kills), processes=1)
+    died, saving = json.loads((folder / "died.json").read_text())
     assert died == kills, "the run ended before it was killed: make it longer"
-    assert_equal(trained({"training": training}, resume=folder), trained({"training": training}))
+    assert_equal(trained({"training": training}, resume=states), trained({"training": training}))
     return saving
 
 
