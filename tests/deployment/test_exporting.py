@@ -152,7 +152,7 @@ def test_the_command_replaces_nothing(name: str, tmp_path: Path, capsys: pytest.
     assert taken.read_text() == "mine"
 
 
-@pytest.mark.parametrize("kind", some("plain", "Segmenter"))
+@pytest.mark.parametrize("kind", some("plain"))
 def test_onnx_programs(kind: str, tmp_path: Path) -> None:
     model = model_of(kind)
     written = export(model, tmp_path / "model.onnx")

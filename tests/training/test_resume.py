@@ -497,6 +497,7 @@ def killed_again_and_again(trained: Fit, tiny: RunConfig, folder: Path, *, kills
     return saving
 
 
+@pytest.mark.slow
 def test_kill_nine_at_random_moments(trained: Fit, tiny: RunConfig, tmp_path: Path) -> None:
     killed_again_and_again(trained, tiny, tmp_path, kills=2, steps=120)
 

@@ -1088,6 +1088,7 @@ def test_no_run_ends_below_one_of_its_own_rungs(task: str, drawn: Any, best: str
     assert now == pytest.approx(before, rel=1e-5)  # other batches, which round in another order
 
 
+@pytest.mark.slow
 def test_the_mean_of_gradients_and_pixels_is_a_model_as_every_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
