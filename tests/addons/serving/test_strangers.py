@@ -165,7 +165,7 @@ def test_there_are_never_more_connections_than_files() -> None:
     pytest.importorskip("resource", reason="Windows has no such limit")
     program = """if True:
         import resource
-        from vitreous.addons.serving.run import most_connections
+        from vitreous.addons.serving.limits import most_connections
         for most in (4096, 200):
             resource.setrlimit(resource.RLIMIT_NOFILE, (200, most))
             print(most_connections(1000), resource.getrlimit(resource.RLIMIT_NOFILE)[0])"""

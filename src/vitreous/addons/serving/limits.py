@@ -21,6 +21,8 @@ from vitreous.errors import InputError
 log = logging.getLogger(__name__)
 OPEN = frozenset({"/", "/healthz"})  # addresses that need no token
 LEFT = 499  # nginx's status for a client that went away before its answer
+AT_A_TIME = 32  # connections that are accepted before the next turn of the loop
+FILES = 64 + 4 * AT_A_TIME  # that are open beside connections, with those that are accepted or closing
 CROWDED = "the server's memory for requests is full: try again in 1 s"
 
 
@@ -168,3 +170,18 @@ class LimitedBody:
         if server.held > limits.memory:
             raise Refused(503, CROWDED, Retry_After="1", Connection="close")
         return message
+
+
+def most_connections(wanted: int) -> int:
+    """How many connections there are files for, with some left for other files; as many as wanted at most."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return wanted
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = wanted + FILES
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        return max(soft - FILES, 1)
+    return wanted

@@ -19,7 +19,7 @@ from fastapi import FastAPI
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from vitreous.addons.serving.app import Loaded, Server, build_app
-from vitreous.addons.serving.limits import ServerLimits
+from vitreous.addons.serving.limits import AT_A_TIME, ServerLimits, most_connections
 from vitreous.addons.serving.models import KINDS, ServedModel
 from vitreous.addons.serving.page import page_of
 from vitreous.api.arguments import say
@@ -38,8 +38,6 @@ from vitreous.training.machine import pick_device
 log = logging.getLogger(__name__)
 PATIENCE = 60  # seconds for what was accepted, once the server is asked to stop
 BACKLOG = 2048
-AT_A_TIME = 32  # connections that are accepted before the next turn of the loop
-FILES = 64 + 4 * AT_A_TIME  # that are open beside connections, with those that are accepted or closing
 SILENCE = 10.0  # seconds between two lines about one trouble
 SHORTEST = 16  # characters of a token
 TOO_LATE = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
@@ -339,18 +337,3 @@ def server_of(
         timeout_graceful_shutdown=PATIENCE,
     )
     return LimitedServer(config)
-
-
-def most_connections(wanted: int) -> int:
-    """How many connections there are files for, with some left for other files; as many as wanted at most."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return wanted
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = wanted + FILES
-    if soft != resource.RLIM_INFINITY and soft < needed:
-        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        return max(soft - FILES, 1)
-    return wanted
