@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated, Any, Unpack
 
 from cyclopts import Parameter
@@ -11,6 +12,7 @@ import vitreous as vt
 from vitreous.api.options import ConvertOptions, DescribeOptions
 from vitreous.cli.options import Json, ModelParameter, with_parsed_options
 from vitreous.cli.printing import print_json, print_names, print_table
+from vitreous.errors import check_free
 from vitreous.languages import phrase, speaking
 from vitreous.languages.terminal import CallError, reason, said, word
 from vitreous.results import byte_size, si
@@ -33,6 +35,8 @@ def describe(
     """Print every stage of the forward pass of a model, and its memory; draw it."""
     if part and draw is None:
         raise CallError("--part says what --draw draws: add --draw FILE.svg")
+    if draw is not None:
+        check_free(Path(draw), "choose another file")  # before the seconds that a large model takes
     description = vt.describe(model, **options)
     if draw is not None:
         shapes: dict[str, Any] = {**options}
