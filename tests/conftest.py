@@ -50,11 +50,15 @@ def _repeatable() -> None:
     torch.set_num_threads(1)
 
 
-@pytest.fixture(autouse=True)
-def _quick_baselines(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs fit their SVM with one setting; tests/evaluation/test_classical.py fits all."""
-    monkeypatch.setattr("vitreous.evaluation.classical.COSTS", (10.0,))
-    monkeypatch.setattr("vitreous.evaluation.classical.GAMMAS", (2.0,))
+@pytest.fixture(scope="module", autouse=True)
+def _quick_baselines() -> Iterator[None]:
+    """Runs, also those that a module shares, fit their SVM with one setting and mirror 200 images to see
+    whether that helps; tests/evaluation/test_classical.py fits all."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("vitreous.evaluation.classical.COSTS", (10.0,))
+        patch.setattr("vitreous.evaluation.classical.GAMMAS", (2.0,))
+        patch.setattr("vitreous.evaluation.classical.MOST_TRIED", 200)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

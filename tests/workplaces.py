@@ -69,7 +69,6 @@ def command(
 ) -> Callable[..., Outcome]:
     """Run a command in the workplace, in this process."""
     monkeypatch.chdir(workplace)
-    monkeypatch.setenv("VITREOUS_CACHE", str(workplace / "cache"))
     monkeypatch.setenv("COLUMNS", "120")
 
     def call(*arguments: str | os.PathLike[str]) -> Outcome:

@@ -15,9 +15,8 @@ from vitreous.models.vit import ViT
 
 @pytest.fixture(autouse=True)
 def _place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Work in a folder of its own, with a cache of its own."""
+    """Work in a folder of its own."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("VITREOUS_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.fixture

@@ -28,6 +28,12 @@ from vitreous.results import Result
 from vitreous.tasks import task_named
 
 
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache of its own: tests count, remove and clear what is in it."""
+    monkeypatch.setenv("VITREOUS_CACHE", str(tmp_path / "cache"))
+
+
 def test_dir_shows_the_api_alone() -> None:
     names = dir(vt)
     assert {"create", "load", "embed", "probe", "inspect", "describe", "export", "study", "doctor"} <= set(
