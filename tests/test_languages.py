@@ -258,7 +258,7 @@ def english_on(page: str) -> set[str]:
 def run(tmp_path_factory: pytest.TempPathFactory) -> vt.Run:
     out = tmp_path_factory.mktemp("korean") / "run"
     return vt.train(
-        "digits", epochs=1, model="ViT-Ti/4", settings=SMALL, out=out, progress=False, language="ko"
+        "synthetic:300@8", epochs=1, model="ViT-Ti/4", settings=SMALL, out=out, progress=False, language="ko"
     )
 
 

@@ -4,7 +4,9 @@ import json
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 
 import vitreous as vt
 from vitreous.cli import run
@@ -16,9 +18,11 @@ def test_a_dry_run_has_the_steps_and_parts_of_the_run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     options: Any = {"batch_size": 256, "epochs": 1, "progress": False, "settings": {"model.depth": 1}}
-    found = cast(Forecast, vt.train("digits", dry_run=True, **options))
+    digits = load_digits()
+    data = (15 * digits.images[:500]).astype(np.uint8), [str(label) for label in digits.target[:500]]
+    found = cast(Forecast, vt.train(data, dry_run=True, **options))
     assert list(tmp_path.iterdir()) == []
-    result = vt.train("digits", **options).result
+    result = vt.train(data, **options).result
     assert result
     assert found.steps == vt.Run(result.run.path).metrics[-1]["step"]
     assert found.parts["train"] == result.train_count

@@ -141,24 +141,24 @@ def test_a_run_that_is_interrupted_can_be_used_at_once(
         vt.predict("run", pixels[:3], progress=False)
 
 
+SHORT: list[tuple[Exception, str]] = [
+    (OSError(errno.ENOSPC, "No space left on device"), "No space left on device.*free up space"),
+    (OSError(errno.EROFS, "Read-only file system"), "Read-only file system.*make it writable"),
+    (MemoryError(), "there is not enough memory: use `batch_size` auto"),
+    (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"), "`batch_size` auto"),
+    (OSError(errno.ENOMEM, "Cannot allocate memory"), "there is not enough memory"),
+    (ImportError("lib.so: failed to map segment: Cannot allocate memory"), "there is not enough memory"),
+]
+
+
+# Every shortage at the first stage; later, where a run takes longer, one of the disk and one of memory.
 @pytest.mark.parametrize(
-    ("error", "words"),
+    ("stage", "error", "words"),
     [
-        (OSError(errno.ENOSPC, "No space left on device"), "No space left on device.*free up space"),
-        (OSError(errno.EROFS, "Read-only file system"), "Read-only file system.*make it writable"),
-        (MemoryError(), "there is not enough memory: use `batch_size` auto"),
-        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"), "`batch_size` auto"),
-        (OSError(errno.ENOMEM, "Cannot allocate memory"), "there is not enough memory"),
-        (ImportError("lib.so: failed to map segment: Cannot allocate memory"), "there is not enough memory"),
-    ],
-)
-@pytest.mark.parametrize(
-    "stage",
-    [
-        "vitreous.training.run.TensorBoard",
-        "vitreous.training.initial_model.starting_model",
-        "vitreous.training.trainer.Trainer.run_epoch",
-        "vitreous.tasks.training_run.write_run_card",
+        *(("vitreous.training.run.TensorBoard", *short) for short in SHORT),
+        *(("vitreous.training.initial_model.starting_model", *short) for short in SHORT[:3:2]),
+        *(("vitreous.training.trainer.Trainer.run_epoch", *short) for short in SHORT[:3:2]),
+        *(("vitreous.tasks.training_run.write_run_card", *short) for short in SHORT[:3:2]),
     ],
 )
 def test_what_a_machine_is_short_of_is_one_sentence_at_every_stage(

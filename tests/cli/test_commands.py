@@ -133,17 +133,21 @@ def test_describe_knows_runs_checkpoints_and_names(command: Call) -> None:
 def test_what_happens_to_an_image_is_said_in_a_line(command: Call, tmp_path: Path) -> None:
     """By what describes a model, checks data or packs them, in words and in JSON, as by `train --dry-run`."""
     model = ("describe", "ViT-Ti/16", "--image-size", "32")
-    check = ("data", "check", "digits")
+    for number in range(24):
+        (tmp_path / "made" / str(number % 2)).mkdir(parents=True, exist_ok=True)
+        Image.new("L", (8, 8), 10 * number).save(tmp_path / "made" / str(number % 2) / f"{number}.png")
+    made = str(tmp_path / "made")
+    check = ("data", "check", made)
     size = ("--size", "6")
     for words, line in (
         (model, "decode | crop(1, 32x32) || normalize"),
-        (check, "decode | crop(1, 8x8) || normalize"),
-        (("data", "pack", "digits", tmp_path / "1", *size), "decode | shrink(6) | jpeg(90)"),
+        (check, "decode | squash(1, 32x32) || normalize"),
+        (("data", "pack", made, tmp_path / "1", *size), "decode | shrink(6) | jpeg(90)"),
     ):
         assert f"images: {line}" in command(*map(str, words))[1].splitlines()
     assert json.loads(command(*model, "--json")[1])["images"] == "decode | crop(1, 32x32) || normalize"
-    assert json.loads(command(*check, "--json")[1])["pipeline"] == "decode | crop(1, 8x8) || normalize"
-    raw = command("data", "pack", "digits", str(tmp_path / "2"), *size, "--raw", "--json")[1]
+    assert json.loads(command(*check, "--json")[1])["pipeline"] == "decode | squash(1, 32x32) || normalize"
+    raw = command("data", "pack", made, str(tmp_path / "2"), *size, "--raw", "--json")[1]
     assert json.loads(raw)["pipeline"] == "decode | shrink(6) | ppm"
 
 
@@ -163,7 +167,7 @@ def test_describe_keeps_within_100_columns(model: str, command: Call) -> None:
 
 
 def test_probe_gives_the_contracts_json(command: Call) -> None:
-    code, out, err = command("probe", "runs/mine", "digits", "--json", "--shots", "1", "5")
+    code, out, err = command("probe", "runs/mine", "photos", "--json", "--shots", "1", "5")
     assert (code, err) == (0, "")
     result = json.loads(out)
     assert result["fewshot"].keys() == {"1", "5"}

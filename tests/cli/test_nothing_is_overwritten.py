@@ -85,7 +85,8 @@ RACED = (
 )
 
 
-ONE_KIND = ("compare --out", "inspect --out")  # a page and a folder, whatever they are called
+# A page or a folder, whatever it is called.
+ONE_KIND = ("calibrate --out", "compare --out", "inspect --out", "learn --out")
 
 
 @pytest.fixture

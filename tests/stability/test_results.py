@@ -29,7 +29,7 @@ COMMANDS = {
     "evaluate": ("evaluate", "runs/mine", "photos"),
     "predict": ("predict", "runs/mine", "photo.jpg"),
     "embed": ("embed", "runs/mine", "photo.jpg", "--out", "embeddings.npz"),
-    "probe": ("probe", "runs/mine", "digits", "--shots", "1"),
+    "probe": ("probe", "runs/mine", "photos", "--shots", "1"),
     "describe": ("describe", "runs/mine"),
     "convert": ("convert", "runs/mine", "converted", "--format", "timm"),
     "doctor": ("doctor", "photos"),
@@ -45,7 +45,7 @@ COMMANDS = {
     "cache": ("cache",),
     "recipe": ("recipe", "from-scratch"),
     "learn": ("learn", "runs/shallow", "photo.jpg", "--out", "learn.html"),
-    "study": ("study", "complexity", "--quick", "--out", "study"),
+    "study": ("study", "complexity", "--quick", "--seeds", "1", "--out", "study"),
     "translate": ("translate", "train", "pairs.tsv", "--steps", "1", "--out", "runs/translator"),
 }
 SIZE = ("--set", "model.width=24", "--set", "model.depth=1", "--set", "model.mlp_dim=24")
