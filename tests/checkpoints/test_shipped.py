@@ -24,6 +24,8 @@ from vitreous.models.config import Origin
 from vitreous.tasks import task_named
 from vitreous.training.initial_model import starting_model
 
+pytestmark = pytest.mark.usefixtures("quick_figures")
+
 CPU = torch.device("cpu")
 
 

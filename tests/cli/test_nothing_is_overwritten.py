@@ -10,6 +10,8 @@ from vitreous.errors import InputError
 from vitreous.training.config import RunConfig
 from vitreous.training.run import RunDirectory
 
+pytestmark = pytest.mark.usefixtures("quick_figures")
+
 OPTIONS = Path(__file__).with_name("options.txt")
 WRITING = r"--(out|report|draw|quarantine|figure|save)$|(OUT|DESTINATION|TARGET)$"
 # How each is called; {} is where it writes.

@@ -24,7 +24,7 @@ def _runs(workplace: Path) -> None:
     encoder = mine.model.model_copy(update={"num_classes": None})
     run = RunDirectory.create(
         workplace / "runs" / "pre",
-        MAERunConfig(source="digits", model=encoder, preprocessing=mine.prepared),
+        MAERunConfig(source="photos", model=encoder, preprocessing=mine.prepared),
     )
     run.save_model(ViT(encoder, preprocessing=mine.prepared))  # type: ignore[arg-type]
     stopped = workplace / "runs" / "stopped"
@@ -56,7 +56,7 @@ def test_a_pre_training_run_says_what_it_is(words: tuple[str, ...], command: Cal
 def test_a_pre_training_run_is_probed_on_what_it_was_trained_on(command: Call) -> None:
     code, out, err = command("probe", "runs/pre", "--shots", "1", "--draws", "1", "--json")
     assert code == 0, err
-    assert json.loads(out)["data"] == "digits"
+    assert json.loads(out)["data"] == "photos"
 
 
 def test_pre_training_does_not_go_on_with_a_classifier(command: Call) -> None:

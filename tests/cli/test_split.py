@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+pytestmark = pytest.mark.usefixtures("quick_figures")
+
 SMALL = ("model.depth=1", "model.width=16", "model.heads=2", "model.mlp_dim=16", "model.stem.kind=patch")
 
 

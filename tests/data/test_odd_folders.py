@@ -16,6 +16,8 @@ from vitreous.data.sources import open_data
 from vitreous.errors import InputError
 from vitreous.models.stored import BadImage
 
+pytestmark = pytest.mark.usefixtures("quick_figures")
+
 
 def kinds(source, **config):
     splits = open_data(str(source), DataConfig(**config))

@@ -15,6 +15,8 @@ from PIL import Image
 
 import vitreous as vt
 
+pytestmark = pytest.mark.usefixtures("quick_figures")
+
 SAMPLES = Path(__file__).parent / "0.1"
 IMAGES = ("photos/cat/cat1.png", "photos/dog/dog2.png")
 OUTPUTS: dict[str, list[list[float]]] = json.loads((SAMPLES / "outputs.json").read_text(encoding="utf-8"))

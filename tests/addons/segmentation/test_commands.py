@@ -11,6 +11,8 @@ from vitreous.addons.segmentation.task import mask_files, overlay_of, save_png
 from vitreous.errors import InputError
 from vitreous.tasks.training_run import resume_run
 
+pytestmark = pytest.mark.usefixtures("quick_figures")
+
 SMALL = (
     "--set", "training.length=3 steps", "--set", "training.batch_size=4", "--set", "model.depth=1",
     "--set", "model.width=32", "--set", "model.heads=2", "--set", "model.mlp_dim=32",

@@ -15,6 +15,8 @@ from vitreous.tasks import task_named
 from vitreous.tasks.pretraining.adaptation import feature_measure
 from vitreous.tasks.pretraining.task import open_unlabeled
 
+pytestmark = pytest.mark.usefixtures("quick_figures")
+
 
 @pytest.fixture
 def encoder(tmp_path):

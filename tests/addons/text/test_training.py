@@ -33,6 +33,8 @@ from vitreous.training.run import RunDirectory
 from vitreous.training.settings import configure
 from vitreous.training.trainer import NotFinite
 
+pytestmark = pytest.mark.usefixtures("quick_figures")
+
 CPU = torch.device("cpu")
 
 

@@ -10,6 +10,8 @@ import vitreous as vt
 from vitreous.addons.text.text_pairs import number_pairs
 from vitreous.addons.text.transformer import Encoder
 
+pytestmark = pytest.mark.usefixtures("quick_figures")
+
 SMALL = (
     "--steps", "3", "--batch-size", "8", "--set", "model.width=64", "--set", "model.depth=1",
     "--set", "model.encoder_depth=1", "--set", "tokenizer.vocabulary=300",
