@@ -133,6 +133,8 @@ def to_pil(pixels: torch.Tensor) -> Image.Image:
 @pytest.mark.parametrize("objective", ["mae", "dino", "contrastive"])
 def test_a_run_that_goes_on_ends_with_the_same_bits(tmp_path, objective):
     run, splits = tiny_run(tmp_path / "whole", objective)
+    train, test = splits.train.subset(np.arange(128)), splits.test.subset(np.arange(40))
+    splits = splits._replace(train=train, test=test)
     fit(plan_of_run(run, splits))
     shutil.copytree(run.path, tmp_path / "half")
     (tmp_path / "half" / "checkpoints" / "step-000000004.json").unlink()

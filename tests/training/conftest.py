@@ -31,7 +31,7 @@ def splits() -> Splits:
     return open_data("digits", DataConfig(test_fraction=0.85))
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def tiny() -> RunConfig:
     """Dropout, stochastic depth, affine changes, noise, Mixup, averaged weights: all of it random."""
     return RunConfig(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -30,11 +31,20 @@ def run(tiny: RunConfig, tmp_path: Path) -> RunDirectory:
     )
 
 
-@pytest.fixture
-def finished(run: RunDirectory, splits: Splits) -> RunDirectory:
-    """Two epochs of a cosine schedule."""
+@pytest.fixture(scope="module")
+def two_epochs(tiny: RunConfig, splits: Splits, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of a cosine schedule."""
+    settings = {"training": {"records": {"log_every": 1, "save_every": 1e9}}}
+    run = RunDirectory.create(tmp_path_factory.mktemp("extending") / "run", configure(tiny, settings))
     fit(plan_of_run(run, splits))
-    return run
+    return run.path
+
+
+@pytest.fixture
+def finished(two_epochs: Path, tmp_path: Path) -> RunDirectory:
+    """A run of its own for each test, which changes it."""
+    shutil.copytree(two_epochs, tmp_path / "run")
+    return RunDirectory.open(tmp_path / "run")
 
 
 def test_the_rate_follows_the_longer_curve_from_where_the_run_is(
