@@ -17,7 +17,8 @@ from vitreous.tasks.pretraining.rules import sampled_images
 from vitreous.tasks.pretraining.task import build_objective
 
 CONVOLUTIONS = {"kind": "convolution", "widths": (8, 8, 8), "strides": (2, 2, 2), "norm": "instance"}
-SMALL = {"dino": {"prototypes": 8, "head_hidden": 8, "head_bottleneck": 8}}
+DECODER = {"decoder_width": 16, "decoder_depth": 1, "decoder_heads": 2}
+SMALL = {"dino": {"prototypes": 8, "head_hidden": 8, "head_bottleneck": 8}, "mae": DECODER}
 
 
 @pytest.mark.parametrize("name", ["masked-patch", "mae", "dino", "contrastive"])
@@ -128,7 +129,7 @@ def test_a_stem_of_convolutions_normalizes_by_what_is_visible(norm: str) -> None
 @pytest.mark.parametrize(
     ("name", "settings"),
     [
-        ("mae", {"normalize_pixels": False}),
+        ("mae", {"normalize_pixels": False, **DECODER}),
         ("masked-patch", {"target": "pixels"}),
         ("masked-patch", {}),
     ],
