@@ -170,7 +170,7 @@ class Mutant(NamedTuple):
 
 def replacements(node: ast.AST) -> Iterator[ast.AST]:
     """Yield what may stand in the place of a node."""
-    new: Any = copy.deepcopy(node)
+    new: Any = copy.copy(node)
     match node:
         case ast.BinOp() | ast.AugAssign() | ast.BoolOp() if type(node.op) in OPERATORS:
             new.op = OPERATORS[type(node.op)]()
@@ -287,7 +287,7 @@ def statement_of(node: ast.AST, way: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def shown(node: ast.AST) -> str:
     """The first line of a node."""
-    return ast.unparse(ast.fix_missing_locations(copy.deepcopy(node))).splitlines()[0]
+    return ast.unparse(node).splitlines()[0]
 
 
 def reported() -> Iterator[Mutant]:
