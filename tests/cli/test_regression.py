@@ -50,7 +50,7 @@ def manifest(workplace):
 def run(manifest, command, workplace):
     path = workplace / "runs" / "gauges"
     if not path.exists():
-        options = ("--out", path, "--epochs", "25", "--set", "model.stem.kind=patch", "--json")
+        options = ("--out", path, "--epochs", "5", "--set", "model.stem.kind=patch", "--json")
         done = command("train", manifest, "--task", "regression", *SMALL, *options)
         assert done.code == 0, done.err
         result = json.loads(done.out)

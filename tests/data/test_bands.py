@@ -182,7 +182,9 @@ def test_damaged_files_are_bad_images(data):
 
 
 @pytest.mark.parametrize(("form", "dtype"), [("npy", np.uint8), ("tiff", np.uint16)])
-def test_a_folder_of_four_bands_is_inspected_across_its_classes_right_and_wrong(tmp_path, form, dtype):
+def test_a_folder_of_four_bands_is_inspected_across_its_classes_right_and_wrong(
+    tmp_path, form, dtype, quick_figures
+):
     values = np.random.default_rng(0).uniform(0, 200, (8, 24, 32, 4)).astype(dtype)
     data = folder(tmp_path / "data", [encoded(each, form) for each in values], form.replace("tiff", "tif"))
     tiny = {"width": 16, "depth": 1, "heads": 1, "mlp_dim": 16, "num_classes": 2}

@@ -29,9 +29,9 @@ from .conftest import form, image, make_vit
 
 
 def large() -> bytes:
-    """Few bytes that take a tenth of a second to decode."""
+    """Few bytes that are many pixels."""
     buffer = io.BytesIO()
-    Image.new("RGB", (5000, 4000)).save(buffer, "PNG", compress_level=1)
+    Image.new("RGB", (1500, 1000)).save(buffer, "PNG", compress_level=1)
     return buffer.getvalue()
 
 
@@ -101,9 +101,10 @@ def test_from_start_to_end(checkpoint: Path, how: signal.Signals, code: int, tmp
         with httpx.Client(base_url=told["url"], timeout=1000) as watcher:
             while f"vitreous_queue {IMAGES}.0" not in watcher.get("/metrics").text:
                 assert asking.is_alive()
+                time.sleep(0.02)
         process.send_signal(how)
         while takes_requests(told["url"]):
-            pass
+            time.sleep(0.02)
         gate.unlink()
         asking.join()
         assert process.wait(timeout=1000) == code
