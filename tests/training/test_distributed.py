@@ -150,7 +150,8 @@ with process_group(torch.device("cpu")) as (world, device):
 """
 
 
-def test_processes_train_what_the_first_one_decides(tmp_path: Path) -> None:
+@pytest.mark.parametrize("processes", [2, pytest.param(3, marks=pytest.mark.slow)])
+def test_processes_train_what_the_first_one_decides(processes: int, tmp_path: Path) -> None:
     """By the same candidates as one process, in one run directory."""
     rng = np.random.default_rng(0)
     for number in range(40):
@@ -162,14 +163,15 @@ def test_processes_train_what_the_first_one_decides(tmp_path: Path) -> None:
         Image.fromarray(pixels.astype(np.uint8)).save(path)
     (tmp_path / "decide.py").write_text(DECIDE)
     found: dict[int, list[list[str]]] = {}
-    for count in (1, 2):
+    for count in (1, processes):
         folder = tmp_path / f"{count}"
         folder.mkdir()
         run_group(tmp_path / "decide.py", folder, tmp_path / "data", processes=count)
         found[count] = [json.loads((folder / f"{rank}.json").read_text()) for rank in range(count)]
     [one] = found[1]
-    assert found[2] == [found[2][0]] * 2
-    assert [found[2][0][0], found[2][0][2]] == [one[0], one[2]]
+    first = found[processes][0]
+    assert found[processes] == [first] * processes
+    assert [first[0], first[2]] == [one[0], one[2]]
     tables = [json.loads((tmp_path / f"{count}" / "run" / "candidates.json").read_text()) for count in found]
     scores = [[(each["name"], each["score"], each["loss"]) for each in table] for table in tables]
     assert scores[0] == scores[1]
