@@ -691,6 +691,19 @@ def test_features_of_large_images_take_the_time_that_no_training_follows_in(
     assert "linear on vitreous:photos (224x224)" in table.names
 
 
+@pytest.mark.slow
+def test_nothing_more_is_tried_where_all_images_are_answered_correctly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(INSTALLED_ENCODERS, "vitreous:photos", PHOTOS)
+    monkeypatch.setattr(trials, "FROZEN_UNTIL", 0.0)  # there is no time for large images before
+    training, table = compare(draw(tmp_path / "photos", 80), {}, print, tmp_path / "run")
+    assert table.is_solved
+    assert training.length == trials.NOTHING
+    assert "linear on vitreous:photos (128x128)" in table.names
+    assert not any("224x224" in name for name in table.names)
+
+
 def test_doctor_asks_no_image_that_the_answer_was_fitted_on(tmp_path: Path) -> None:
     """Methods without steps are fitted on the validation set at the end: they are better there than on the
     test set, which says nothing of the images."""

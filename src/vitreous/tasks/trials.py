@@ -284,9 +284,7 @@ def compare_candidates(trials: Trials) -> tuple[TrainingMethod, tuple[str, ...]]
                 raise
         trials.add_means()
     training, notes = trials.decide(trainings)
-    if training.length == NOTHING and trials.add_photos_left():
-        trials.add_means()
-        trials.keep_best()
+    if training.length == NOTHING and not table.is_solved and trials.add_photos_left():
         training, notes = trials.decide(trainings)
     return training, notes
 
@@ -471,6 +469,7 @@ class Trials:
             self.add_photos_left()
         elif self.is_within(FROZEN_UNTIL, self.seconds_for_photos(224)):
             self.add_photos_at(name, 224)
+            self.photos_left = None
 
     def add_photos_left(self) -> bool:
         """Add the heads at 224 pixels that time was kept from, where no network follows: all of it but the
@@ -485,6 +484,7 @@ class Trials:
         if seconds >= self.seconds_left(self.longest(self.table.best), answering=answering):
             return False
         self.add_photos_at(self.photos_left, 224)
+        self.photos_left = None
         return True
 
     def seconds_for_photos(self, side: int) -> float:
@@ -496,8 +496,6 @@ class Trials:
         """Add heads on the features of an encoder that has seen photographs, of images at so many pixels."""
         begun = self.task.plan(self.data, self.settings, init=name, base={"model": {"image_size": side}})
         self.add_heads(f"{name} ({side}x{side})", begun.config)
-        if side == 224:
-            self.photos_left = None
 
     def train_briefly(self, training: TrainingMethod, data: Splits) -> None:
         """Train a network for a short time, and add what it answers: to the validation set, or where that is
