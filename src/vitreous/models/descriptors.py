@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -42,13 +42,12 @@ def oriented_gradients(images: ByteImages) -> Float[Tensor, "B features"]:
     most_down = torch.where(opposite, -most_down, most_down)
     most_across = torch.where(opposite, -most_across, most_across)
     angles = [math.pi * limit / ORIENTATIONS for limit in range(1, ORIENTATIONS)]
-    cosines, sines = (
-        torch.tensor([of(angle) for angle in angles], dtype=images.dtype, device=images.device).view(-1, 1, 1)
-        for of in (math.cos, math.sin)
-    )
+    like: dict[str, Any] = {"dtype": images.dtype, "device": images.device}
+    cosines = torch.tensor([math.cos(angle) for angle in angles], **like).view(-1, 1, 1)
+    sines = torch.tensor([math.sin(angle) for angle in angles], **like).view(-1, 1, 1)
     passed = most_down[:, None] * cosines - most_across[:, None] * sines >= 0
     number = passed.to(images.dtype).sum(dim=1, keepdim=True)
-    numbers = torch.arange(ORIENTATIONS, dtype=images.dtype, device=images.device).view(-1, 1, 1)
+    numbers = torch.arange(ORIENTATIONS, **like).view(-1, 1, 1)
     directions = torch.where(number == numbers, most.sqrt()[:, None], 0.0)
     cells = F.avg_pool2d(directions, CELL).permute(0, 2, 3, 1)
     corners = (cells[:, :-1, :-1], cells[:, :-1, 1:], cells[:, 1:, :-1], cells[:, 1:, 1:])  # of each block
