@@ -129,22 +129,37 @@ def test_an_encoder_of_the_hubs_cache_is_tried(hub: str, tmp_path: Path) -> None
 def test_the_encoder_of_photographs_is_tried_beside_one_of_the_hub(
     length: str, hub: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where there is time; the one whose features are better is fine-tuned, and not both."""
+    """Where there is time, else a sentence says how much is needed; the one whose features are better is
+    fine-tuned, and not both."""
     monkeypatch.setitem(INSTALLED_ENCODERS, "vitreous:photos", PHOTOS)
-    monkeypatch.setattr(trials, "FROZEN_UNTIL", 0.0)
+    monkeypatch.setattr(trials, "FROZEN_UNTIL", 1e-6)
     monkeypatch.setattr(trials, "FEATURES_UNTIL", 1e6)
-    data, settings = draw(tmp_path / "photos", 6), {"training": {"length": length}}
-    _, table = compare(data, settings, lambda _: None, tmp_path / "run")
+    data, settings, said = draw(tmp_path / "photos", 6), {"training": {"length": length}}, list[str]()
+    _, table = compare(data, settings, said.append, tmp_path / "run")
     features = [name for name in table.names if name.startswith("linear on ")]
     timeless = length == "1 steps"
     assert f"linear on {hub}" in features
     assert ("linear on vitreous:photos (128x128)" in features) == timeless
     assert not [name for name in features if "224x224" in name]
+    not_tried = "vitreous:photos is not tried, since too little time is left for it: give --minutes"
+    assert (not_tried in "\n".join(said)) != timeless
     if timeless:
         merits = {name: table.merit_on_features(name) for name in (hub, "vitreous:photos")}
         best, worse = sorted(merits, key=lambda name: merits[name], reverse=True)
         assert f"fine-tuned {best}" in table.names
         assert f"fine-tuned {worse}" not in table.names
+
+
+def test_encoders_for_which_no_time_is_left_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(INSTALLED_ENCODERS, "vitreous:photos", PHOTOS)
+    monkeypatch.setattr(trials, "FEATURES_UNTIL", 1e-6)
+    said = list[str]()
+    settings: dict[str, Any] = {"training": {"length": "0.05 minutes"}}
+    _, table = compare(draw(tmp_path / "photos", 6), settings, said.append, tmp_path / "run")
+    assert not [name for name in table.names if "vitreous:photos" in name]
+    assert "vitreous:photos is not tried" in "\n".join(said)
 
 
 @pytest.mark.slow

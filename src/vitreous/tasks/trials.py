@@ -257,7 +257,7 @@ def compare_candidates(trials: Trials) -> tuple[TrainingMethod, tuple[str, ...]]
     side = min(data.summary.height, data.summary.width)
     is_small = side < SMALL
     at_hand: list[str] = []
-    if not is_small and trials.is_within(FEATURES_UNTIL):
+    if not is_small:
         offline = bool(trials.options.get("offline"))
         at_hand = encoders_to_try(task, data, settings, tell, offline=offline)
     trainings = [*compare_encoders(trials, at_hand), TrainingMethod("from scratch", "scratch")]
@@ -297,7 +297,7 @@ def compare_encoders(trials: Trials, at_hand: Sequence[str]) -> list[TrainingMet
     found: dict[str, list[TrainingMethod]] = {}
     for name in reversed([*given, *at_hand]):
         # What was tried before may have taken the time.
-        if name in given or trials.is_within(FEATURES_UNTIL):
+        if name in given or trials.has_time_for(name, FEATURES_UNTIL):
             beside = len(at_hand) > 1 and name not in given
             found[name] = compare_encoder(trials, name, beside=beside)
     usable = [name for name in at_hand if found.get(name)]
@@ -381,6 +381,21 @@ class Trials:
         """Return whether something that takes so many seconds would end within a share of the time."""
         return self.minutes is None or self.clock.seconds + more < share * 60 * self.minutes
 
+    def has_time_for(self, encoder: str, share: float, more: float = 0.0) -> bool:
+        """Return whether an encoder can be tried within a share of the time, where its features take so many
+        seconds; say so if not."""
+        if self.is_within(share, more):
+            return True
+        enough = math.floor((self.clock.seconds + more) / share / 60) + 1
+        self.tell(
+            said(
+                "{name} is not tried, since too little time is left for it: give --minutes {more} or more",
+                name=encoder,
+                more=enough,
+            )
+        )
+        return False
+
     def keep_best(self) -> None:
         """Make the best candidate the model of the run directory."""
         best = self.table.best
@@ -455,7 +470,8 @@ class Trials:
             beside: whether another encoder is tried as well; then this one has a share of the time, at 128
                 pixels.
         """
-        if not self.is_within(FROZEN_UNTIL if beside else FEATURES_UNTIL, self.seconds_for_photos(128)):
+        share = FROZEN_UNTIL if beside else FEATURES_UNTIL
+        if not self.has_time_for(name, share, self.seconds_for_photos(128)):
             return
         began, tried = self.clock.seconds, len(self.table.candidates)
         self.add_photos_at(name, 128)
