@@ -150,13 +150,16 @@ def test_the_encoder_of_photographs_is_tried_beside_one_of_the_hub(
         assert f"fine-tuned {worse}" not in table.names
 
 
-def test_encoders_for_which_no_time_is_left_are_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("per_image", "share"), [(10.0, 1.0), (0.0, 1e-6)], ids=["slow features", "no time"])
+def test_an_encoder_that_no_time_is_left_for_is_named_and_not_tuned(
+    per_image: float, share: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Its training would take its features, too."""
     monkeypatch.setitem(INSTALLED_ENCODERS, "vitreous:photos", PHOTOS)
-    monkeypatch.setattr(trials, "FEATURES_UNTIL", 1e-6)
+    monkeypatch.setitem(trials.SECONDS_AT, 128, per_image)
+    monkeypatch.setattr(trials, "FEATURES_UNTIL", share)
     said = list[str]()
-    settings: dict[str, Any] = {"training": {"length": "0.05 minutes"}}
+    settings: dict[str, Any] = {"training": {"length": "0.1 minutes"}}
     _, table = compare(draw(tmp_path / "photos", 6), settings, said.append, tmp_path / "run")
     assert not [name for name in table.names if "vitreous:photos" in name]
     assert "vitreous:photos is not tried" in "\n".join(said)

@@ -307,9 +307,11 @@ def compare_encoders(trials: Trials, at_hand: Sequence[str]) -> list[TrainingMet
 
 def compare_encoder(trials: Trials, name: str, *, beside: bool = False) -> list[TrainingMethod]:
     """Add heads on the features of an encoder to the candidates. Return the trainings that begin with it;
-    none of one that cannot be used, which is said. beside: as of `Trials.add_photos`."""
+    none of one that cannot be used, or not in time, which is said. beside: as of `Trials.add_photos`."""
     if name in INSTALLED_ENCODERS:
-        trials.add_photos(name, beside=beside)
+        # A training begins with a head that is fitted on the same features, so that it takes no less time.
+        if not trials.add_photos(name, beside=beside) and name != trials.options.get("given"):
+            return []
         # Its Transformer layers learn; the stem stays as it is.
         base = {"training": {"freeze": ["stem"], **trials.first_head}, "model": {"image_size": 128}}
         return [TrainingMethod(f"fine-tuned {name}", "tuned", name, base)]
@@ -462,9 +464,9 @@ class Trials:
         seconds = 60 * (self.minutes or math.inf) * SHARE / folds
         return seconds < SHORTEST_TRIAL * self.clock.slowness
 
-    def add_photos(self, name: str, *, beside: bool = False) -> None:
+    def add_photos(self, name: str, *, beside: bool = False) -> bool:
         """Add heads on the features of an encoder that has seen photographs: of images at 128 pixels, and
-        where there is time at 224.
+        where there is time at 224. Return whether there was time for any.
 
         Args:
             beside: whether another encoder is tried as well; then this one has a share of the time, at 128
@@ -472,11 +474,11 @@ class Trials:
         """
         share = FROZEN_UNTIL if beside else FEATURES_UNTIL
         if not self.has_time_for(name, share, self.seconds_for_photos(128)):
-            return
+            return False
         began, tried = self.clock.seconds, len(self.table.candidates)
         self.add_photos_at(name, 128)
         if beside:
-            return
+            return True
         is_new = len(self.table.candidates) > tried  # and not of a run that was interrupted
         took = self.clock.seconds - began if is_new else self.seconds_for_photos(128)
         self.photos_left, self.photos_took = name, took
@@ -486,6 +488,7 @@ class Trials:
         elif self.is_within(FROZEN_UNTIL, self.seconds_for_photos(224)):
             self.add_photos_at(name, 224)
             self.photos_left = None
+        return True
 
     def add_photos_left(self) -> bool:
         """Add the heads at 224 pixels that time was kept from, where no network follows: all of it but the
