@@ -1,5 +1,6 @@
 """Names, comments, messages and documents use the field's standard terms, in American spelling."""
 
+import ast
 import json
 import re
 from collections import Counter
@@ -78,6 +79,31 @@ def test_the_words_are_found() -> None:
     assert all(FORBIDDEN.search(each) for each in sentences)
     english = ["there is no file", "is no longer", "amend", "recommend", "progressive", "initialize"]
     assert not any(FORBIDDEN.search(each) for each in english)
+
+
+# What a docstring begins with that says what a function returns without saying so.
+NOUN_PHRASES = re.compile(
+    "(The|An?|What|Whether|Which|How|Why(?! is)|Where|When|One|Each|Every|All|Of|From|Returns|Raises) "
+)
+
+
+def test_docstrings_of_functions_begin_with_a_verb() -> None:
+    """As in the standard library, "Return the size.", and not "The size."; a property is what it says. The
+    docstrings of commands are their help."""
+    differing = []
+    for path in sorted(SOURCE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            decorators = [ast.unparse(each) for each in node.decorator_list]
+            text = ast.get_docstring(node) or ""
+            if any("property" in each for each in decorators):
+                wrong = text.startswith("Return ")
+            else:
+                wrong = bool(NOUN_PHRASES.match(text)) and "with_parsed_options" not in "".join(decorators)
+            if wrong:
+                differing.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.name}")
+    assert differing == []
 
 
 if __name__ == "__main__":  # the table, and the most frequent words

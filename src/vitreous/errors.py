@@ -120,7 +120,7 @@ def check_utf8(name: str, what: str) -> None:
 
 
 def nearest(name: str, known: Sequence[str]) -> str:
-    """The end of a sentence about an unknown `name`: the nearest known one, or all of them."""
+    """Return the end of a sentence about an unknown `name`: the nearest known one, or all of them."""
     by_lower = {each.lower(): each for each in known}
     close = get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
     return f"did you mean {by_lower[close[0]]!r}?" if close else f"known are: {', '.join(known)}"
@@ -240,7 +240,7 @@ def require_packages(*modules: str, extra: str, what: str) -> None:
 
 
 def is_installed(module: str) -> bool:
-    """Whether a module could be imported, by its name alone."""
+    """Return whether a module could be imported, by its name alone."""
     try:
         return find_spec(module) is not None
     except ValueError:  # it is imported, and without a spec: a stand-in
@@ -260,7 +260,8 @@ class LazyModule:
 
 
 def cache_folder() -> Path:
-    """$VITREOUS_CACHE, or `vitreous` in $XDG_CACHE_HOME or ~/.cache: all that `vitreous cache` shows."""
+    """Return $VITREOUS_CACHE, or `vitreous` in $XDG_CACHE_HOME or ~/.cache: all that `vitreous cache`
+    shows."""
     if own := os.environ.get("VITREOUS_CACHE"):
         return Path(own)
     if base := os.environ.get("XDG_CACHE_HOME"):

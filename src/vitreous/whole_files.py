@@ -24,9 +24,9 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def unfinished(path: Path, ending: str = "") -> Iterator[Path]:
-    """A name in the same folder, to write a file or a folder to. When the block ends nothing is left of it.
-    Other threads, and processes with the same number in other containers, have other names. For a folder that
-    is there in one that takes no files, as where a volume is mounted, it is a name inside.
+    """Yield a name in the same folder, to write a file or a folder to. When the block ends nothing is left of
+    it. Other threads, and processes with the same number in other containers, have other names. For a folder
+    that is there in one that takes no files, as where a volume is mounted, it is a name inside.
 
     Args:
         ending: of the name, for those who write by it.
@@ -45,8 +45,8 @@ def unfinished(path: Path, ending: str = "") -> Iterator[Path]:
 
 @contextmanager
 def whole(path: Path, ending: str = "", *, new: bool = False) -> Iterator[Path]:
-    """The same; what was written becomes `path`, or what a link of this name leads to, when the block ends,
-    unless it fails.
+    """Yield a name as `unfinished` does; what was written becomes `path`, or what a link of this name leads
+    to, when the block ends, unless it fails.
 
     Of several in one `with`, all are complete before the first takes its name, and the last takes it first.
 

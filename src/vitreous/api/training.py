@@ -107,8 +107,8 @@ class TrainRequest:
         return cls(task, source, settings, init, recipe)
 
     def is_open(self) -> bool:
-        """Whether candidates are compared: nothing says what is to be trained, or a checkpoint is to be
-        tried. Raises InputError: they cannot be."""
+        """Return whether candidates are compared: nothing says what is to be trained, or a checkpoint is to
+        be tried. Raises InputError: they cannot be."""
         fixed = sorted({"model", "init", "recipe"} & self.settings.keys())
         fixed = fixed or (["recipe"] if self.recipe else [])
         if self.init is None or not self.init.startswith(TRY):

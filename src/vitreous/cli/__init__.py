@@ -45,7 +45,7 @@ COMMANDS = CORE | ADDED
 
 
 def epilogue(examples: Iterable[str]) -> str:
-    """The end of a command's help."""
+    """Return the end of a command's help."""
     return f"{word('Examples')}:\n  " + "\n  ".join(examples)
 
 

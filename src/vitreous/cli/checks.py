@@ -98,7 +98,7 @@ def pack(
 
 
 def print_report(source: str, report: DataReport) -> None:
-    """Findings, the gravest first, a few images each."""
+    """Print findings, the gravest first, a few images each."""
     parts = ", ".join(
         said("{count} {part}", count=count, part=word(name)) for name, count in report.images.items()
     )

@@ -18,7 +18,7 @@ SHOWN_CLASSES = 8  # that differ most
 
 
 def parse_patch(_: object, tokens: Sequence[Token]) -> tuple[int, int]:
-    """(row, column) from 0 of "3x5", which counts from 1."""
+    """Return (row, column) from 0 of "3x5", which counts from 1."""
     text = tokens[0].value
     row, cross, column = text.lower().partition("x")
     if not (cross and row.isdigit() and column.isdigit() and int(row) and int(column)):

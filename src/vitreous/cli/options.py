@@ -66,7 +66,7 @@ OTHER_NAMES = {
 
 
 def parse_integer(_: object, tokens: Sequence[Token]) -> int:
-    """An integer, which is not rounded."""
+    """Return an integer, which is not rounded."""
     text = tokens[0].value.strip()
     try:
         sign = -1 if text.startswith("-") else 1
@@ -81,12 +81,12 @@ def parse_integer(_: object, tokens: Sequence[Token]) -> int:
 
 
 def number_or_auto(kind: object, tokens: Sequence[Token]) -> int | str:
-    """An integer, or the word auto."""
+    """Return an integer, or the word auto."""
     return "auto" if tokens[0].value == "auto" else parse_integer(kind, tokens)
 
 
 def number(_: object, tokens: Sequence[Token]) -> float:
-    """A finite number."""
+    """Return a finite number."""
     text = tokens[0].value.strip()
     try:
         return finite_number(text)
@@ -96,7 +96,7 @@ def number(_: object, tokens: Sequence[Token]) -> float:
 
 
 def at_least(option: str, least: int) -> Callable[[object, int | None], None]:
-    """Raises InputError where an option's number is lower."""
+    """Raise InputError where an option's number is lower."""
 
     def check(_: object, value: int | None) -> None:
         if value is not None and value < least:
@@ -108,7 +108,7 @@ def at_least(option: str, least: int) -> Callable[[object, int | None], None]:
 
 
 def parse_size(_: object, tokens: Sequence[Token]) -> tuple[int, int]:
-    """(H, W) from "384" or "384x512"."""
+    """Return (H, W) from "384" or "384x512"."""
     text = tokens[0].value
     parts = text.lower().split("x")
     try:
@@ -123,7 +123,7 @@ def parse_size(_: object, tokens: Sequence[Token]) -> tuple[int, int]:
 
 
 def parse_settings(_: object, tokens: Sequence[Token]) -> dict[str, object]:
-    """{"model.depth": 6} from --set model.depth=6."""
+    """Return {"model.depth": 6} from --set model.depth=6."""
     from vitreous.models.settings import parse_value
 
     parsed: dict[str, object] = {}

@@ -23,7 +23,8 @@ ONE, TWO, THREE = np.uintp(1), np.uintp(2), np.uintp(3)  # unsigned, so that no 
 
 
 def machine_code(function: Callable[..., object]) -> object:
-    """The function compiled at its first call, for many threads at once, and kept for the next process."""
+    """Return the function compiled at its first call, for many threads at once, and kept for the next
+    process."""
     try:
         return numba.njit(function, nogil=True, error_model="numpy", cache=True)
     except RuntimeError:  # neither this package nor the home can be written, as in a container
@@ -38,15 +39,15 @@ def machine_code(function: Callable[..., object]) -> object:
 @machine_code
 @no_type_check
 def rounded_byte(total):
-    """A sum of bytes by weights, and HALF, as a byte."""
+    """Return a sum of bytes by weights, and HALF, as a byte."""
     return np.uint8(min(max(total >> BITS, 0), 255))
 
 
 @machine_code
 @no_type_check
 def add_lines(lines, start, weights, sums):
-    """Into `sums` (n,) the sum of the lines (n,) from `start` on, and HALF. The first line follows the last:
-    those without weight may be anywhere."""
+    """Write into `sums` (n,) the sum of the lines (n,) from `start` on, and HALF. The first line follows the
+    last: those without weight may be anywhere."""
     count = len(lines)
     one, two = lines[start % count], lines[(start + 1) % count]
     three, four = lines[(start + 2) % count], lines[(start + 3) % count]
@@ -64,7 +65,7 @@ def add_lines(lines, start, weights, sums):
 @machine_code
 @no_type_check
 def four_bytes(red, green, blue, fourth):
-    """Four neighboring bytes as one number, in the order in which a processor reads them at once."""
+    """Return four neighboring bytes as one number, in the order in which a processor reads them at once."""
     low = np.uint32(red) | np.uint32(green) << np.uint32(8)
     return np.int32(low | np.uint32(blue) << np.uint32(16) | np.uint32(fourth) << np.uint32(24))
 
@@ -72,7 +73,7 @@ def four_bytes(red, green, blue, fourth):
 @machine_code
 @no_type_check
 def room(across):
-    """Where `resize_columns` works: a block on its side, its sums, and its result on its side."""
+    """Return where `resize_columns` works: a block on its side, its sums, and its result on its side."""
     starts, weights, _ = across
     used = starts[-1] + weights.shape[1] - starts[0]
     return (
@@ -85,9 +86,9 @@ def room(across):
 @machine_code
 @no_type_check
 def resize_columns(pixels, top, across, scratch, words):
-    """BLOCK rows of an image (H, W, 3) from `top` on, resized `across`: `words` (BLOCK, w), red + 2^8
-    green + 2^16 blue + something. Of a block on its side a column of the result is a weighted sum of whole
-    lines, which a processor adds up many numbers at a time."""
+    """Resize BLOCK rows of an image (H, W, 3) from `top` on `across`: `words` (BLOCK, w), red + 2^8 green +
+    2^16 blue + something. Of a block on its side a column of the result is a weighted sum of whole lines,
+    which a processor adds up many numbers at a time."""
     starts, weights, end = across
     transposed, sums, reduced = scratch
     last, left, used = len(pixels) - 1, starts[0], end - starts[0]
@@ -123,8 +124,8 @@ def resize_columns(pixels, top, across, scratch, words):
 @machine_code
 @no_type_check
 def columns_first(pixels, down, across, out):
-    """Into `out` (3, h, w) an image (H, W, 3), resized by `down` and `across` (`transforms.taps`). Columns
-    are rounded to bytes before the rows are resized."""
+    """Write into `out` (3, h, w) an image (H, W, 3), resized by `down` and `across` (`transforms.taps`).
+    Columns are rounded to bytes before the rows are resized."""
     starts, weights, end = down
     width, scratch = out.shape[2], room(across)
     words = np.empty((BLOCK, width), np.int32)

@@ -327,7 +327,7 @@ class MixConfig(Config):
 
 
 def sideways(flip: object) -> object:
-    """A single probability is that of left and right."""
+    """Return the two probabilities: a single one is that of left and right."""
     return (flip, 0.0) if isinstance(flip, int | float) and not isinstance(flip, bool) else flip
 
 

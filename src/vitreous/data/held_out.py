@@ -87,7 +87,7 @@ def held_out_by_use(
 
 
 def split(images: ImageDataset, config: DataConfig) -> SplitParts:
-    """(train, validation, test) of a source that has no split of its own."""
+    """Return (train, validation, test) of a source that has no split of its own."""
     return with_own_parts(images, {}, config, where=images.name(0))
 
 
@@ -151,7 +151,7 @@ def part_called(name: str) -> str | None:
 
 
 def by_name(images: ImageDataset, names: Sequence[str], config: DataConfig, *, where: str) -> SplitParts:
-    """(train, validation, test) as each image's split says. A single held-out part is the test set."""
+    """Return (train, validation, test) as each image's split says. A single held-out part is the test set."""
     part = np.array([part_called(name) or name for name in names])
     if unknown := sorted(set(part.tolist()) - {"train", "val", "test"}):
         raise InputError(f"{where} has a split {unknown[0]!r}: write train, val or test")

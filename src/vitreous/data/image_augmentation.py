@@ -24,7 +24,7 @@ BLUR = (0.1, 2.0)  # radius of 3-Augment's Gaussian blur in pixels, least and mo
 def change_colors(
     pixels: UInt8[Tensor, "C H W"], config: AugmentationConfig, rng: np.random.Generator
 ) -> UInt8[Tensor, "C H W"]:
-    """3-Augment or RandAugment, then color jitter: those that are asked for."""
+    """Apply 3-Augment or RandAugment, then color jitter: those that are asked for."""
     array = pixels.permute(1, 2, 0).contiguous().numpy()
     image = Image.fromarray(array[:, :, 0] if array.shape[2] == 1 else array)
     if isinstance(config.policy, RandAugmentConfig):
@@ -37,7 +37,7 @@ def change_colors(
 
 
 def three_augment(image: Image.Image, rng: np.random.Generator) -> Image.Image:
-    """Gray, solarized or blurred, each as likely (DeiT-III, arXiv 2204.07118, section 4)."""
+    """Make an image gray, solarized or blurred, each as likely (DeiT-III, arXiv 2204.07118, section 4)."""
     match int(rng.integers(3)):
         case 0:
             return ImageOps.grayscale(image).convert(image.mode)
@@ -48,7 +48,7 @@ def three_augment(image: Image.Image, rng: np.random.Generator) -> Image.Image:
 
 
 def jitter(image: Image.Image, config: ColorJitterConfig, rng: np.random.Generator) -> Image.Image:
-    """Brightness, contrast, saturation and hue, each changed by a number of its own, in random order."""
+    """Change brightness, contrast, saturation and hue, each by a number of its own, in random order."""
     strengths = (config.brightness, config.contrast, config.saturation)
     factors = [rng.uniform(max(1 - strength, 0), 1 + strength) for strength in strengths]
     shift = rng.uniform(-config.hue, config.hue)
@@ -63,7 +63,7 @@ def jitter(image: Image.Image, config: ColorJitterConfig, rng: np.random.Generat
 
 
 def shift_hue(image: Image.Image, shift: float) -> Image.Image:
-    """Hue moved by a part of the full circle; a gray image has none."""
+    """Move the hue by a part of the full circle; a gray image has none."""
     if image.mode == "L":
         return image
     hue, saturation, value = image.convert("HSV").split()

@@ -85,7 +85,7 @@ def image_loader(
         sharing, place, count = 1, 0, count // world_size
 
     def order(epoch: int) -> Order:
-        """The same in every process, unless the images are read by blocks."""
+        """Return the order of an epoch: the same in every process, unless the images are read by blocks."""
         if config.class_balance:
             found = sampling.balanced_order(images.targets, seed=seed, epoch=epoch)
         elif images.blocks is not None:
@@ -393,7 +393,7 @@ class ContactSheet(NamedTuple):
 
 
 def target_in_words(target: Tensor, classes: Sequence[str]) -> str:
-    """ "cat", "cat 70.0% + dog 30.0%", or "none"."""
+    """Return "cat", "cat 70.0% + dog 30.0%", or "none"."""
     if target.ndim == 0:
         return classes[int(target)]
     names: list[str] = []

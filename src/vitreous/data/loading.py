@@ -106,7 +106,7 @@ class BadFiles:
         self.lost |= other.lost.copy()
 
     def check(self, images: int) -> None:
-        """Raises InputError, with the list, if too many of `images` were bad."""
+        """Raise InputError, with the list, if too many of `images` were bad."""
         if len(self) > max(self.allowed * images, self.ALWAYS_ALLOWED):
             first = "; ".join(f"{name} ({reason})" for name, reason in list(self)[:20])
             more = f"; and {len(self) - 20} more" if len(self) > 20 else ""
@@ -120,7 +120,8 @@ class BadFiles:
             )
 
     def write(self, path: Path) -> None:
-        """One line for each, name and reason, for the run's bad_files.txt; nothing if there are none."""
+        """Write one line for each, name and reason, for the run's bad_files.txt; nothing if there are
+        none."""
         lines = [f"{name}\t{reason}\n" for name, reason in self]
         for begin, notes in ((DAMAGED, self.damaged), (LOST, self.lost)):
             lines += [f"{name}\t{begin}{what}\n" for name, what in sorted(notes.items())]

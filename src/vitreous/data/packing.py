@@ -95,7 +95,7 @@ def pack(splits: Splits, folder: Path, packing: Packing, *, strict: bool = False
 
 
 def packed_samples(images: ImageDataset, packing: Packing, bad: BadFiles) -> Iterator[PackedSample]:
-    """Every good image, small, with its label."""
+    """Yield every good image, small, with its label."""
     jobs = in_threads(
         partial(shrink, images, packing),
         range(len(images)),
@@ -113,7 +113,8 @@ def packed_samples(images: ImageDataset, packing: Packing, bad: BadFiles) -> Ite
 
 
 def encoded_label(images: ImageDataset, number: int) -> tuple[str, bytes]:
-    """The suffix and the content of a label's file: a class number, or the weights of several classes."""
+    """Return the suffix and the content of a label's file: a class number, or the weights of several
+    classes."""
     targets = images.targets
     if not isinstance(targets, LabelTargets):
         return "cls", str(int(targets.strata(slice(number, number + 1))[0])).encode()
@@ -164,7 +165,7 @@ def shrunk_values(values: np.ndarray, side: int) -> np.ndarray:
 
 
 def write_shard(path: Path, samples: Iterator[PackedSample], most: int) -> int:
-    """Up to `most` samples to a tar file; how many there were. None: no file."""
+    """Write up to `most` samples to a tar file, and return how many there were; of none there is no file."""
     written = 0
     with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as archive:
         for sample in islice(samples, most):

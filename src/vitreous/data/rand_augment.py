@@ -35,7 +35,7 @@ class Strength(NamedTuple):
     resample: Image.Resampling
 
     def fill_for(self, image: Image.Image) -> tuple[int, int, int] | int:
-        """The color of gaps, in the image's mode."""
+        """Return the color of gaps, in the image's mode."""
         return self.fill if image.mode == "RGB" else round(sum(self.fill) / 3)
 
 
@@ -53,7 +53,7 @@ class Operations(NamedTuple):
 
 
 def rand_augment(image: Image.Image, config: RandAugmentConfig, rng: np.random.Generator) -> Image.Image:
-    """`config.layers` operations, sampled with replacement, one after the other."""
+    """Apply `config.layers` operations, sampled with replacement, one after the other."""
     chosen = LISTS[config.operations]
     names = list(chosen.table)
     for _ in range(config.layers):
@@ -89,12 +89,12 @@ def rotate(image: Image.Image, strength: Strength) -> Image.Image:
 
 
 def enhance(kind: Callable[[Image.Image], ImageEnhance._Enhance]) -> Operation:
-    """More or less of it: by 1 ± 0.9 at most."""
+    """Return an operation that makes more or less of it: by 1 ± 0.9 at most."""
     return lambda image, strength: kind(image).enhance(1 + 0.9 * strength.level * strength.sign)
 
 
 def enhance_one_way(kind: Callable[[Image.Image], ImageEnhance._Enhance]) -> Operation:
-    """From 0.1 at level 0 to 1.9 at level 1."""
+    """Return an operation that makes more or less of it: from 0.1 at level 0 to 1.9 at level 1."""
     return lambda image, strength: kind(image).enhance(0.1 + 1.8 * strength.level)
 
 
@@ -127,13 +127,13 @@ def solarize(threshold: Callable[[float], int]) -> Operation:
 
 
 def solarize_add(image: Image.Image, strength: Strength) -> Image.Image:
-    """Dark pixels made brighter, by 110 of 255 at most."""
+    """Make dark pixels brighter, by 110 of 255 at most."""
     added = int(110 * strength.level)
     return image.point(lambda value: min(value + added, 255) if value < 128 else value)
 
 
 def cutout(image: Image.Image, strength: Strength) -> Image.Image:
-    """A filled square around a random place, of 80 / 224 of the image's shorter side at the strongest."""
+    """Fill a square around a random place, of 80 / 224 of the image's shorter side at the strongest."""
     half = 40 / 224 * min(image.size) * strength.level
     x, y = strength.place[0] * image.width, strength.place[1] * image.height
     image = image.copy()

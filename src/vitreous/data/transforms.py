@@ -76,8 +76,8 @@ def resample(
     window: Box | None = None,
     rows_first: bool = False,
 ) -> UInt8[Tensor, "3 h w"]:
-    """An image resized to `size` (H, W), antialiased where it becomes smaller. Quickest for pixels that are
-    channels last in memory.
+    """Return an image resized to `size` (H, W), antialiased where it becomes smaller. Quickest for pixels
+    that are channels last in memory.
 
     compiled: `Loops.load`.
     window: the part of the result that is computed; all of it if None.
@@ -97,7 +97,8 @@ def resample(
 
 @lru_cache(maxsize=1024)  # a few megabytes; most images have sides that another had
 def taps(length: int, target: int, first: int, count: int, kernel: Kernel) -> tuple[object, ...]:
-    """The weighted sums that `count` places from `first` on are, of `length` pixels resized to `target`.
+    """Return the weighted sums that `count` places from `first` on are, of `length` pixels resized to
+    `target`.
 
     Three things: the first pixel of each; the weights, whole numbers of 2^-BITS, as many for each place, 4 or
     a larger even number, the last ones perhaps 0; where the pixels end that have a weight. A reduction widens
@@ -121,7 +122,7 @@ def taps(length: int, target: int, first: int, count: int, kernel: Kernel) -> tu
 
 
 def cubic(x: np.ndarray) -> np.ndarray:
-    """Keys's kernel with a = -0.5, of distances."""
+    """Return Keys's kernel with a = -0.5, of distances."""
     near, far = (1.5 * x - 2.5) * x * x + 1, ((x - 5) * x + 8) * x * -0.5 + 2
     return np.where(x < 1, near, np.where(x < 2, far, 0.0))
 
@@ -139,7 +140,7 @@ TENSORFLOW_TRIES = 100
 def evaluation_pixels(
     encoded: Stored, preprocessing: Preprocessing, loops: Loops = LOOPS
 ) -> UInt8[Tensor, "C H W"]:
-    """What `preprocessing.pixels` gives. Raises BadImage."""
+    """Return what `preprocessing.pixels` gives. Raises BadImage."""
     kernel = preprocessing.interpolation
     if (
         preprocessing.resize == "fit"
@@ -159,14 +160,15 @@ def evaluation_pixels(
 
 
 def rows_first(size: tuple[int, int], target: tuple[int, int]) -> bool:
-    """Whether Pillow would resize the rows of an image of `size` (H, W) before its columns, which rounds
-    other numbers: since version 13 it does where more than twice as many rows as columns are lost."""
+    """Return whether Pillow would resize the rows of an image of `size` (H, W) before its columns, which
+    rounds other numbers: since version 13 it does where more than twice as many rows as columns are lost."""
     rows, columns = size[0] - target[0], size[1] - target[1]
     return PILLOW >= 13 and rows > max(2 * columns, 0)
 
 
 def last_row(height: int, target: int, end: int) -> int:
-    """Where the rows end that the first `end` of `target` rows are made of, bicubic as the widest kernel."""
+    """Return where the rows end that the first `end` of `target` rows are made of, bicubic as the widest
+    kernel."""
     step = height / target
     return min(math.ceil(end * step + 2 * max(step, 1)), height)
 

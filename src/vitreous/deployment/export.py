@@ -185,14 +185,15 @@ def check_replaceable(path: Path, format: str, holds: frozenset[str]) -> None:
 
 
 def traced(outputs: nn.Module) -> torch.export.ExportedProgram:
-    """The model's operations, for any number of images; with the preprocessing for images of any size."""
+    """Return the model's operations, for any number of images; with the preprocessing for images of any
+    size."""
     dynamic = {axis: torch.export.Dim(name, max=2**15) for axis, name in enumerate(signature(outputs)[2])}
     program = with_standardized_kernels(outputs)  # of kernels that are computed NNCF makes nothing
     return torch.export.export(program, (inputs(outputs, 2),), dynamic_shapes=(dynamic,))
 
 
 def inputs(outputs: nn.Module, count: int) -> Tensor:
-    """Noise in place of images: pixels, or images that were normalized."""
+    """Return noise in place of images: pixels, or images that were normalized."""
     random = torch.Generator().manual_seed(count)
     model: Any = outputs.model
     if isinstance(outputs, FromPixels):
@@ -207,9 +208,9 @@ def checked(
     run: Callable[[NDArray[np.generic]], Sequence[NDArray[np.generic]]],
     tolerance: float = TOLERANCE,
 ) -> float:
-    """The largest difference between what model and program make of the same images. Raises InputError: it is
-    above the tolerance, a part of the largest output or of 1; one alone gives NaN; or its engine cannot run
-    the program."""
+    """Return the largest difference between what model and program make of the same images. Raises
+    InputError: it is above the tolerance, a part of the largest output or of 1; one alone gives NaN; or its
+    engine cannot run the program."""
     found = []
     for count in BATCHES:
         batch = inputs(outputs, count)
@@ -396,7 +397,8 @@ class FromPixels(nn.Module):
         return (as_probabilities(logits, outputs_of(self.model)),)
 
     def weights(self, count: int, size: Tensor, target: Tensor, kept: int) -> Float[Tensor, "kept count"]:
-        """The weight of each of `count` lines in each of the `kept` lines in the middle of `target`."""
+        """Return the weight of each of `count` lines in each of the `kept` lines in the middle of
+        `target`."""
         cut = (target - kept) / 2
         start = torch.floor(cut) if self.how.crop_start == "floored" else torch.round(cut)
         step = size / target
@@ -417,7 +419,7 @@ def bilinear(x: Tensor) -> Tensor:
 
 
 def keys_cubic(x: Tensor) -> Tensor:
-    """Keys' cubic with a = -0.5."""
+    """Return Keys' cubic with a = -0.5."""
     near, far = (1.5 * x - 2.5) * x * x + 1, ((-0.5 * x + 2.5) * x - 4) * x + 2
     return torch.where(x < 1, near, torch.where(x < 2, far, torch.zeros_like(x)))
 

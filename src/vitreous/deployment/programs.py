@@ -47,11 +47,11 @@ class ProgramFormat(NamedTuple):
     holds: frozenset[str] = frozenset()
 
     def matches(self, path: Path) -> bool:
-        """Whether a path is one of these, by its ending or by what is in it."""
+        """Return whether a path is one of these, by its ending or by what is in it."""
         return path.name.endswith(self.ending) or (bool(self.holds) and self.is_one(path))
 
     def is_one(self, path: Path) -> bool:
-        """Whether there is such a file, or such a folder."""
+        """Return whether there is such a file, or such a folder."""
         if self.holds:
             return path.is_dir() and self.holds <= {each.name for each in path.iterdir()}
         return path.is_file() and path.name.endswith(self.ending)

@@ -161,7 +161,7 @@ class ClassificationEvaluation(LabelEvaluation):
         return NotFound(rare, common)
 
     def findings(self) -> Iterator[Finding]:
-        """Classes are not found although they are as common as others."""
+        """Yield a finding where classes are not found although they are as common as others."""
         common = self.classes_not_found().common
         yield from finding("class not found", common, classes="; ".join(common[:5]), severity="warning")
 
@@ -270,7 +270,8 @@ class MultiLabelEvaluation(LabelEvaluation):
         return {"mean_average_precision": precision, **self.calibration_metrics}
 
     def findings(self) -> Iterator[Finding]:
-        """The same labels for every image, or labels that are ranked no better than by their frequency."""
+        """Yield a finding where every image gets the same labels, or labels are ranked no better than by
+        their frequency."""
         if self.probabilities is None or self.count < FEWEST:
             return
         probabilities, targets = np.asarray(self.probabilities), np.asarray(self.targets)
@@ -286,7 +287,7 @@ class MultiLabelEvaluation(LabelEvaluation):
             )
 
     def scores(self) -> ExampleScores | None:
-        """How well the labels of each image are ranked before the others: its average precision."""
+        """Return how well the labels of each image are ranked before the others: its average precision."""
         if self.levels:
             return None
         rows = zip(self.targets, self.known_probabilities, strict=True)

@@ -92,7 +92,7 @@ def feature_outputs(
 
 
 def content_key(model: Runnable | nn.Module, images: ImageDataset, precision: str = "fp32") -> str:
-    """A hash of the model, its precision, and every image's bytes."""
+    """Return a hash of the model, its precision, and every image's bytes."""
     digest = hashlib.blake2b(model_digest(model), digest_size=20)
     if precision != "fp32":
         digest.update(precision.encode())
@@ -103,7 +103,7 @@ def content_key(model: Runnable | nn.Module, images: ImageDataset, precision: st
 
 
 def model_digest(model: Runnable | nn.Module) -> bytes:
-    """A hash of the weights, the function that they are part of, and the preprocessing."""
+    """Return a hash of the weights, the function that they are part of, and the preprocessing."""
     digest = hashlib.blake2b(digest_size=20)
     digest.update(repr((getattr(model, "config", None), getattr(model, "preprocessing", None))).encode())
     for name, tensor in sorted(model.state_dict().items()):
@@ -113,7 +113,7 @@ def model_digest(model: Runnable | nn.Module) -> bytes:
 
 
 def image_bytes(images: ImageDataset, index: int) -> bytes:
-    """What an image is made of: its file, or its size and pixels."""
+    """Return what an image is made of: its file, or its size and pixels."""
     try:
         encoded = images.encoded(index)
         if encoded is not None:

@@ -33,7 +33,7 @@ FAR = 6.0  # from 0: the mean of normalized values
 def model_findings(
     model: Model, images: ImageDataset, *, learned: bool = True, usual: tuple[int, int] | None = None
 ) -> Iterator[Finding]:
-    """All checks, on a sample of `images`.
+    """Yield the findings of all checks, on a sample of `images`.
 
     Args:
         learned: whether it has been trained at all: a fresh head of zeros answers the same to everything.
@@ -54,7 +54,7 @@ def model_findings(
 
 
 def blank_images(model: Model, images: Float[Tensor, "B C H W"]) -> Iterator[Finding]:
-    """Images that show nothing: what a broken export or a failed download leaves."""
+    """Yield a finding about images that show nothing: what a broken export or a failed download leaves."""
     mean = torch.tensor(model.preprocessing.mean).view(1, -1, 1, 1)
     std = torch.tensor(model.preprocessing.std).view(1, -1, 1, 1)
     pixels = images * std + mean
@@ -67,8 +67,8 @@ def blank_images(model: Model, images: Float[Tensor, "B C H W"]) -> Iterator[Fin
 
 
 def normalization(model: Model, images: Float[Tensor, "B C H W"]) -> Iterator[Finding]:
-    """Values in 0 ... 1 should come to lie about 0, and vary by about 1. Pale or dark images are further from
-    that than others, and no mistake."""
+    """Yield a finding about normalized values: those in 0 ... 1 should come to lie about 0, and vary by about
+    1. Pale or dark images are further from that than others, and no mistake."""
     mean, std = images.mean(dim=(0, 2, 3)), images.std(dim=(0, 2, 3))
     own = model.preprocessing
     plausible = all(-0.5 <= each <= 1.5 for each in own.mean) and all(0.04 <= each <= 2 for each in own.std)
@@ -84,8 +84,8 @@ def numbers_text(values: Tensor) -> str:
 def check_geometry(
     model: Model, images: ImageDataset, usual: tuple[int, int] | None = None
 ) -> Iterator[Finding]:
-    """Patches against the image, and the image against what there is to see. usual: the size that the recipe
-    shows such images at; no such size is found fault with."""
+    """Yield findings about patches against the image, and the image against what there is to see. usual: the
+    size that the recipe shows such images at; no such size is found fault with."""
     config = model.config
     height, width = config.image_size
     if isinstance(config, ViTConfig) and config.grid[0] * config.grid[1] < FEWEST_TOKENS:
@@ -118,7 +118,8 @@ def check_geometry(
 
 
 def origin_of_nan(model: Model, images: Float[Tensor, "B C H W"]) -> Iterator[Finding]:
-    """The first place where a number is not finite: an image, a weight, or a layer's output."""
+    """Yield a finding about the first place where a number is not finite: an image, a weight, or a layer's
+    output."""
     if not torch.isfinite(images).all():
         yield from finding("origin of NaN.images")
         return
@@ -145,7 +146,7 @@ def origin_of_nan(model: Model, images: Float[Tensor, "B C H W"]) -> Iterator[Fi
 
 
 def weights_not_finite(weights: Iterable[tuple[str, Tensor]]) -> Iterator[Finding]:
-    """The first weight that is not finite."""
+    """Yield a finding about the first weight that is not finite."""
     for name, weight in weights:
         if weight.is_floating_point() and not torch.isfinite(weight).all():
             yield from finding("origin of NaN.weight", name=name)
@@ -153,7 +154,7 @@ def weights_not_finite(weights: Iterable[tuple[str, Tensor]]) -> Iterator[Findin
 
 
 def layers(model: Model, images: Float[Tensor, "B C H W"], targets: Int[Tensor, " B"]) -> Iterator[Finding]:
-    """Layers whose output explodes, and those that no gradient reaches."""
+    """Yield findings about layers whose output explodes, and those that no gradient reaches."""
     blocks = getattr(model, "blocks", None)
     if not isinstance(blocks, nn.ModuleList) or not len(blocks):
         return
@@ -189,7 +190,7 @@ def layers(model: Model, images: Float[Tensor, "B C H W"], targets: Int[Tensor, 
 def constant_prediction(
     model: Model, images: Float[Tensor, "B C H W"], targets: Int[Tensor, " B"]
 ) -> Iterator[Finding]:
-    """A model that says the same of every image."""
+    """Yield a finding about a model that says the same of every image."""
     answers = Counter(model.eval()(images).argmax(dim=1).tolist())
     answer, times = answers.most_common(1)[0]
     right = int((targets == answer).sum())

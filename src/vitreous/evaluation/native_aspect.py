@@ -65,7 +65,7 @@ class NativeAspect(nn.Module):
         self.head = model.head
 
     def positions(self, grid: tuple[int, int]) -> Float[Tensor, "rows D"]:
-        """The position table for a grid of patches."""
+        """Return the position table for a grid of patches."""
         position: Any = self.model.position
         table: Tensor = position.rows()
         if grid == self.config.grid:
@@ -73,7 +73,7 @@ class NativeAspect(nn.Module):
         return resize_table(table, self.config.grid, grid, self.interpolation)
 
     def embed(self, images: NativeImages) -> tuple[Float[Tensor, "B T D"], list[int]]:
-        """z_0 of images of any sizes, padded with zeros, and the number of tokens of each."""
+        """Return z_0 of images of any sizes, padded with zeros, and the number of tokens of each."""
         rows: list[Tensor] = []
         tables: dict[tuple[int, int], Tensor] = {}
         prefix, extra = self.config.num_prefix_tokens, self.config.num_class_tokens
@@ -88,7 +88,7 @@ class NativeAspect(nn.Module):
         return nn.utils.rnn.pad_sequence(rows, batch_first=True), [len(row) for row in rows]
 
     def tokens(self, images: NativeImages) -> list[Float[Tensor, "T D"]]:
-        """The tokens of each image after the last layer and the final norm."""
+        """Return the tokens of each image after the last layer and the final norm."""
         z, lengths = self.embed(images)
         mask = None
         if min(lengths) < z.shape[1]:
@@ -102,12 +102,12 @@ class NativeAspect(nn.Module):
         return [row[:length] for row, length in zip(z, lengths, strict=True)]
 
     def features(self, images: NativeImages) -> Float[Tensor, "B *features"]:
-        """What the head sees of each image."""
+        """Return what the head sees of each image."""
         pooled = torch.cat([self.model.pool(tokens[None]) for tokens in self.tokens(images)])
         return self.model.representation(pooled)
 
     def forward(self, images: NativeImages) -> Float[Tensor, "B *classes"]:
-        """Class logits; the features where the model has no head.
+        """Return class logits; the features where the model has no head.
 
         Args:
             images: as `preprocessing` gives them; or prepared images (C, H, W) of any whole patches.

@@ -79,7 +79,7 @@ class Probe(Result):
     baselines: Mapping[str, Probe] = field(default_factory=dict)
 
     def interval(self, accuracy: float) -> Interval:
-        """95%, Wilson's, over the evaluated images."""
+        """Return the 95% interval, Wilson's, over the evaluated images."""
         return wilson_interval(round(accuracy * self.test_count), self.test_count)
 
     def to_json(self) -> dict[str, object]:
@@ -231,8 +231,8 @@ def fewshot(
     shots: Sequence[int] = SHOTS,
     seeds: Sequence[int] = SEEDS,
 ) -> dict[int, FewShot]:
-    """Accuracy on all of `test` after 1, 5, ... images of each class; numbers of shots that not every class
-    has are left out. Raises InputError: a class has fewer images than the fewest shots."""
+    """Return the accuracy on all of `test` after 1, 5, ... images of each class; numbers of shots that not
+    every class has are left out. Raises InputError: a class has fewer images than the fewest shots."""
     smallest = int(np.bincount(train.targets, minlength=classes).min())
     possible = [number for number in shots if number <= smallest]
     if not possible:
@@ -252,7 +252,7 @@ def fewshot(
 
 
 def draw_order(targets: Int[np.ndarray, " N"], classes: int, seed: int) -> list[Int[np.ndarray, " n"]]:
-    """The images of every class in the order in which shots are sampled, as big_vision does it."""
+    """Return the images of every class in the order in which shots are sampled, as big_vision does it."""
     generator = np.random.default_rng(seed)
     return [generator.permutation(np.flatnonzero(targets == number)) for number in range(classes)]
 
@@ -283,7 +283,7 @@ def ridge_scores(
 
 
 def summary(accuracies: Sequence[float]) -> FewShot:
-    """The mean, and Student's 95% interval of it over the draws."""
+    """Return the mean, and Student's 95% interval of it over the draws."""
     mean, half = float(np.mean(accuracies)), half_width(accuracies)
     return FewShot(mean, Interval(max(mean - half, 0.0), min(mean + half, 1.0)))
 

@@ -150,11 +150,11 @@ class Evaluation(Result):
         yield from ()
 
     def details(self) -> dict[str, object]:
-        """More than the metrics, for JSON."""
+        """Return more than the metrics, for JSON."""
         return {}
 
     def tables(self) -> list[TextTable]:
-        """More than the metrics, for people."""
+        """Return more than the metrics, for people."""
         return []
 
     def table(self) -> list[dict[str, object]]:

@@ -127,8 +127,8 @@ class Calibration(NamedTuple):
 
 
 def wilson_interval(successes: int, trials: int) -> Interval:
-    """The 95% interval of a rate by Wilson's score (1927): honest for few trials and for rates near 1, where
-    the usual rate +- 1.96 standard errors is not."""
+    """Return the 95% interval of a rate by Wilson's score (1927): honest for few trials and for rates near 1,
+    where the usual rate +- 1.96 standard errors is not."""
     if not trials:
         return Interval(0.0, 1.0)
     rate, z2 = successes / trials, Z_95**2
@@ -140,7 +140,7 @@ def wilson_interval(successes: int, trials: int) -> Interval:
 def confusion_matrix(
     targets: Int[np.ndarray, " N"], predictions: Int[np.ndarray, " N"], classes: int
 ) -> Int[np.ndarray, "classes classes"]:
-    """How often an image of class [row] was called [column]."""
+    """Return how often an image of class [row] was called [column]."""
     flat = np.bincount(targets * classes + predictions, minlength=classes**2)
     return flat.reshape(classes, classes)
 
@@ -240,8 +240,8 @@ class LabelLevels:
 
 
 def average_precision(relevant: np.ndarray, scores: Float[np.ndarray, " N"]) -> float:
-    """The area under precision against recall, as the mean of the precision at every relevant image, best
-    score first; images with equal scores count as one step. NaN where no image is relevant."""
+    """Return the area under precision against recall, as the mean of the precision at every relevant image,
+    best score first; images with equal scores count as one step. NaN where no image is relevant."""
     order = np.argsort(-scores, kind="stable")
     hits = np.cumsum(relevant[order] > 0)
     if not len(hits) or not hits[-1]:

@@ -49,7 +49,7 @@ COLORS = {
 
 
 def style(theme: str) -> str:
-    """The style sheet of a figure; of "auto" the reader's theme decides."""
+    """Return the style sheet of a figure; of "auto" the reader's theme decides."""
 
     def rules(dark: bool) -> str:
         ink, soft = ("#e6e9e6", "#a5b1b0") if dark else ("#1b2326", "#566164")
@@ -86,7 +86,7 @@ class Canvas:
     def box(
         self, x: float, y: float, wide: float, high: float, kind: str, label: str = "", radius: float = 7
     ) -> None:
-        """A rectangle with its label in the middle."""
+        """Draw a rectangle with its label in the middle."""
         self.parts.append(
             f'<rect class="{kind}" x="{x:g}" y="{y:g}" width="{wide:g}" height="{high:g}" rx="{radius:g}"/>'
         )
@@ -104,7 +104,7 @@ class Canvas:
         self.reach(y + 5)
 
     def line(self, *points: tuple[float, float], tip: bool = True) -> None:
-        """A line through points, with an arrowhead at its end."""
+        """Draw a line through points, with an arrowhead at its end."""
         path = "L".join(f"{x:g} {y:g}" for x, y in points)
         self.parts.append(f'<path class="line" d="M{path}"/>')
         if tip:
@@ -119,7 +119,7 @@ class Canvas:
             self.parts.append(f'<polygon class="tip" points="{corners}"/>')
 
     def plus(self, x: float, y: float) -> None:
-        """The sum of a residual connection."""
+        """Draw the sum of a residual connection."""
         self.parts.append(f'<circle class="sum" cx="{x:g}" cy="{y:g}" r="10"/>')
         self.line((x - 5, y), (x + 5, y), tip=False)
         self.line((x, y - 5), (x, y + 5), tip=False)
@@ -127,8 +127,8 @@ class Canvas:
     def matrix(
         self, x: float, y: float, rows: int, columns: int, kind: str, cell: float = 14
     ) -> tuple[float, float]:
-        """A matrix as cells, or, where there are more than a dozen, some of them and a gap. Returns its width
-        and height."""
+        """Draw a matrix as cells, or, where there are more than a dozen, some of them and a gap. Return its
+        width and height."""
         across, down = drawn_rows(columns), drawn_rows(rows)
         for j, c in enumerate(across):
             for i, r in enumerate(down):
@@ -153,7 +153,8 @@ class Canvas:
 
 
 def drawn_rows(count: int) -> list[int | None]:
-    """The numbers of a matrix's rows that are drawn: all, or the first and the last with a gap (None)."""
+    """Return the numbers of a matrix's rows that are drawn: all, or the first and the last with a gap
+    (None)."""
     return [*range(count)] if count <= 12 else [0, 1, 2, None, count - 2, count - 1]
 
 
@@ -164,7 +165,7 @@ def size_text(*sides: int) -> str:
 def scene(
     canvas: Canvas, x: float, y: float, side: float, view: tuple[float, float, float, float] | None = None
 ) -> None:
-    """A small landscape of 32 x 32 units, or the part `view` of it (x, y, width, height)."""
+    """Draw a small landscape of 32 x 32 units, or the part `view` of it (x, y, width, height)."""
     left, top, wide, high = view or (0, 0, 32, 32)
     shapes = (
         ("#8ecdf0", "M0 0H32V32H0Z"),
@@ -186,7 +187,7 @@ def scene(
 
 
 def draw_model(config: ViTConfig) -> Canvas:
-    """The paper's Figure 1: image, patches, projection, tokens, encoder, head."""
+    """Draw the paper's Figure 1: image, patches, projection, tokens, encoder, head."""
     canvas = Canvas()
     rows, columns = config.grid
     count, tokens, width = rows * columns, config.sequence_length, config.width
@@ -271,7 +272,7 @@ def draw_model(config: ViTConfig) -> Canvas:
 
 
 def grid_lines(canvas: Canvas, x: float, y: float, side: float, grid: tuple[int, int]) -> None:
-    """The cuts between the patches of an image, of a coarser grid where it has more than 16."""
+    """Draw the cuts between the patches of an image, of a coarser grid where it has more than 16."""
     rows, columns = (min(count, 16) for count in grid)
     across = "".join(f"M{x:g} {y + side * i / rows:g}h{side:g}" for i in range(1, rows))
     down = "".join(f"M{x + side * i / columns:g} {y:g}v{side:g}" for i in range(1, columns))
@@ -279,7 +280,7 @@ def grid_lines(canvas: Canvas, x: float, y: float, side: float, grid: tuple[int,
 
 
 def row_of_patches(canvas: Canvas, start: float, grid: tuple[int, int]) -> None:
-    """The patches in raster order: all, or the first, two from the middle, and the last."""
+    """Draw the patches in raster order: all, or the first, two from the middle, and the last."""
     rows, columns = grid
     count, center = rows * columns, (rows // 2) * columns + columns // 3
     places: list[int | None] = [0, 1, None, center, center + 1, None, count - 2, count - 1]
@@ -298,7 +299,8 @@ def row_of_patches(canvas: Canvas, start: float, grid: tuple[int, int]) -> None:
 
 
 def block_row(canvas: Canvas, config: ViTConfig, y: float) -> None:
-    """A block from left to right: LN, MSA, +, LN, MLP, +, with two residual connections; y is its middle."""
+    """Draw a block from left to right: LN, MSA, +, LN, MLP, +, with two residual connections; y is its
+    middle."""
     left = MARGIN + 16
     places = {
         "ln1": left + 26,
@@ -331,7 +333,7 @@ def block_row(canvas: Canvas, config: ViTConfig, y: float) -> None:
 
 
 def draw_block(config: ViTConfig) -> Canvas:
-    """A block of the encoder from top to bottom, with its equations and shapes."""
+    """Draw a block of the encoder from top to bottom, with its equations and shapes."""
     canvas = Canvas()
     x, wide = 84.0, 190.0
     middle = x + wide / 2
@@ -375,7 +377,7 @@ def draw_block(config: ViTConfig) -> Canvas:
 
 
 def draw_head(config: ViTConfig) -> Canvas:
-    """One head: q, k and v, the weights A, and the weighted sum of the values."""
+    """Draw one head: q, k and v, the weights A, and the weighted sum of the values."""
     canvas, dim, tokens = Canvas(), config.resolved_head_dim, config.sequence_length
     cell = 11.0 if tokens <= 12 else 13.0
     middle = WIDTH / 2
@@ -424,8 +426,8 @@ def draw_head(config: ViTConfig) -> Canvas:
 
 
 def weights_matrix(canvas: Canvas, x: float, y: float, tokens: int, cell: float, head: int = 0) -> None:
-    """A pattern of attention weights, which stands for any: each token looks at itself, and at others that
-    differ from head to head."""
+    """Draw a pattern of attention weights, which stands for any: each token looks at itself, and at others
+    that differ from head to head."""
     numbers = drawn_rows(tokens)
     for i, r in enumerate(numbers):
         for j, c in enumerate(numbers):
@@ -448,7 +450,7 @@ def weights_matrix(canvas: Canvas, x: float, y: float, tokens: int, cell: float,
 
 
 def draw_matrices(config: ViTConfig) -> Canvas:
-    """Every matrix from the image to the logits of the first block, one below the other."""
+    """Draw every matrix from the image to the logits of the first block, one below the other."""
     canvas = Canvas()
     tokens, width = config.sequence_length, config.width
     count = config.grid[0] * config.grid[1]
@@ -462,7 +464,7 @@ def draw_matrices(config: ViTConfig) -> Canvas:
     y += 92
 
     def row(label: str, sides: tuple[int, int], kind: str, many: int = 1, first: str = "") -> None:
-        """One matrix, or several side by side, with its name and shape at the right."""
+        """Draw one matrix, or several side by side, with its name and shape at the right."""
         nonlocal y
         rows, columns = sides
         cell = 13.0
@@ -513,7 +515,7 @@ def draw_matrices(config: ViTConfig) -> Canvas:
 
 
 def draw_stages(stages: Sequence[description.Stage]) -> Canvas:
-    """The stages in a column, with their shapes: for any model."""
+    """Draw the stages in a column, with their shapes: for any model."""
     canvas, y = Canvas(), 16.0
     for number, stage in enumerate(stages):
         if number:
@@ -556,7 +558,7 @@ OF_VIT: Drawings = {
 
 
 def drawings_of(config: object) -> Drawings:
-    """The drawings of a configuration; none where the stages are drawn."""
+    """Return the drawings of a configuration; none where the stages are drawn."""
     if isinstance(config, ViTConfig):
         return OF_VIT if config.norm == "pre" else {}
     kind = kind_of(config)

@@ -233,7 +233,7 @@ def _(model: LiveViT) -> Tensor | None:
 
 @position_rows.register
 def _(model: LiveViT) -> Tensor | None:
-    """What is called a position, with a row for each patch, or for each token."""
+    """Return what is called a position, with a row for each patch, or for each token."""
     patches, width = math.prod(model.config.grid), model.config.width
     for name, table in model.named_parameters():
         rows = table.numel() // width

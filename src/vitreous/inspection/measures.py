@@ -365,7 +365,7 @@ def concatenated(parts: Sequence[Survey] | Sequence[Lens], but: str = "") -> dic
 
 
 def batch_size(config: ViTConfig) -> int:
-    """Images whose maps of one layer fit into `MAP_BYTES`."""
+    """Return for how many images the maps of one layer fit into `MAP_BYTES`."""
     return max(1, MAP_BYTES // (4 * config.heads * config.sequence_length**2))
 
 

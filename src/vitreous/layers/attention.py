@@ -18,12 +18,12 @@ LogitBias = Float[Tensor, "#B #K #T S"]  # added to the attention logits: -inf w
 
 
 def split_heads(z: Float[Tensor, "B T KE"], heads: int) -> Heads:
-    """(B, T, K D_h) -> (B, K, T, D_h)"""
+    """Split the heads: (B, T, K D_h) -> (B, K, T, D_h)"""
     return z.reshape(*z.shape[:2], heads, -1).transpose(1, 2)
 
 
 def join_heads(heads: Heads) -> Float[Tensor, "B T KE"]:
-    """(B, K, T, D_h) -> (B, T, K D_h)"""
+    """Join the heads: (B, K, T, D_h) -> (B, T, K D_h)"""
     return heads.transpose(1, 2).flatten(2)
 
 
@@ -41,7 +41,7 @@ class KeyValues:
         self.cached: tuple[Tensor, Tensor] | None = None
 
     def __len__(self) -> int:
-        """The number of cached tokens."""
+        """Return the number of cached tokens."""
         return self.cached[0].shape[2] if self.cached else 0
 
     def extend(self, key: Heads, value: Heads) -> KeyAndValue:
@@ -132,7 +132,7 @@ class Attention(nn.Module):
             init.matrix(part)
 
     def project(self, z: Float[Tensor, "B T D"]) -> tuple[Heads, Heads, Heads, LogitBias | None]:
-        """Query, key and value of every head, and what is added to the logits before the softmax."""
+        """Return query, key and value of every head, and what is added to the logits before the softmax."""
         # Split q, k and v before the transpose: backward then makes one copy instead of two.
         query, key, value = (split_heads(each, self.heads) for each in self.qkv(z).chunk(3, dim=-1))
         query, key, bias = self.position(self.query_norm(query), self.key_norm(key))
@@ -153,7 +153,7 @@ class Attention(nn.Module):
     def attention_weights(
         self, z: Float[Tensor, "B T D"], mask: LogitBias | None = None, past: KeyValues | None = None
     ) -> Float[Tensor, "B K T S"]:
-        """The matrix A that `forward` uses for the same input; rows (queries) sum to one (Eq. 6)."""
+        """Return the matrix A that `forward` uses for the same input; rows (queries) sum to one (Eq. 6)."""
         query, key, _, bias = self.project(z)
         if past is not None and past.cached:
             key = torch.cat([past.cached[0], key], dim=2)
@@ -184,7 +184,7 @@ class CrossAttention(nn.Module):
         return split_heads(self.query(z), self.heads)
 
     def project_context(self, context: Float[Tensor, "B S M"], past: KeyValues | None = None) -> KeyAndValue:
-        """Keys and values of the context; with a `past` they are computed at the first call only."""
+        """Return keys and values of the context; with a `past` they are computed at the first call only."""
         if past is not None and past.cached:
             return past.cached
         key, value = (split_heads(each, self.heads) for each in self.key_value(context).chunk(2, dim=-1))
@@ -209,7 +209,7 @@ class CrossAttention(nn.Module):
         mask: LogitBias | None = None,
         past: KeyValues | None = None,
     ) -> Float[Tensor, "B K T S"]:
-        """The attention of every head for the same inputs; rows (queries) sum to one."""
+        """Return the attention of every head for the same inputs; rows (queries) sum to one."""
         return attention_map(self.project_query(z), self.project_context(context, past)[0], mask)
 
 
@@ -222,7 +222,7 @@ def attention_map(
 
 
 def add_biases(bias: Tensor | None, mask: Tensor | None) -> Tensor | None:
-    """The sum of two optional terms of the attention logits."""
+    """Return the sum of two optional terms of the attention logits."""
     if bias is None or mask is None:
         return mask if bias is None else bias
     return bias + mask

@@ -158,7 +158,7 @@ class EfficientNetLiteStem(nn.Module):
         return torch.cat(joined, dim=1) if len(joined) > 1 else joined[0]
 
     def project(self, cells: Float[Tensor, "B features h w"]) -> Float[Tensor, "B N D"]:
-        """Patches of cells in raster order as tokens."""
+        """Return patches of cells in raster order as tokens."""
         return self.projection(cells).flatten(2).transpose(1, 2)
 
 

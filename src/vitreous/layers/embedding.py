@@ -83,7 +83,7 @@ class LinearPatchStem(nn.Module):
         return rearrange(self.projection.weight, "D (p q C) -> D C p q", p=p, q=q)
 
     def flat(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B N patch_dim"]:
-        """x_p of the paper's section 3.1."""
+        """Return x_p of the paper's section 3.1."""
         return to_patches(images, self.patch)
 
     def forward(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B N D"]:
@@ -92,7 +92,8 @@ class LinearPatchStem(nn.Module):
 
 
 def to_patches(images: Float[Tensor, "B C H W"], patch: tuple[int, int]) -> Float[Tensor, "B N patch_dim"]:
-    """Flat patches in raster order, each (row, column, channel): x -> x_p of the paper's section 3.1."""
+    """Return flat patches in raster order, each (row, column, channel): x -> x_p of the paper's section
+    3.1."""
     (batch, channels, height, width), (p, q) = images.shape, patch
     cells = images.reshape(batch, channels, height // p, p, width // q, q)
     return cells.permute(0, 2, 4, 3, 5, 1).flatten(3).flatten(1, 2)
@@ -101,7 +102,7 @@ def to_patches(images: Float[Tensor, "B C H W"], patch: tuple[int, int]) -> Floa
 def from_patches(
     patches: Float[Tensor, "B N patch_dim"], grid: tuple[int, int], patch: tuple[int, int]
 ) -> Float[Tensor, "B C H W"]:
-    """The inverse of `to_patches`."""
+    """Return the inverse of `to_patches`."""
     cells = patches.reshape(patches.shape[0], *grid, *patch, -1)
     return cells.permute(0, 5, 1, 3, 2, 4).flatten(4).flatten(2, 3)
 
@@ -148,7 +149,7 @@ class ConvolutionStem(nn.Module):
         return self.project(self.convolutions(images))
 
     def project(self, cells: Float[Tensor, "B C h w"]) -> Float[Tensor, "B N D"]:
-        """Cells in raster order as tokens."""
+        """Return cells in raster order as tokens."""
         return self.projection(cells).flatten(2).transpose(1, 2)
 
     @property
@@ -173,7 +174,8 @@ def in_type_of(module: nn.Module, images: Tensor) -> Tensor:
 def to_multiple(
     images: Float[Tensor, "B C H W"], patch: tuple[int, int], *, pad: bool
 ) -> Float[Tensor, "B C H2 W2"]:
-    """Zeros at the right and the bottom until both sides are multiples of the patch; or pixels less."""
+    """Add zeros at the right and the bottom until both sides are multiples of the patch; or cut pixels
+    off."""
     height, width = images.shape[-2:]
     if pad:
         return F.pad(images, (0, -width % patch[1], 0, -height % patch[0]))
@@ -191,7 +193,7 @@ class AddedPositions(nn.Module):
         self.grid, self.extra, self.registers = grid, extra, registers
 
     def rows(self) -> Float[Tensor, "rows D"]:
-        """One row for each of the extra tokens, then one for each patch in raster order."""
+        """Return one row for each of the extra tokens, then one for each patch in raster order."""
         raise NotImplementedError
 
     def forward(self, z: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
@@ -262,19 +264,20 @@ class SinCosPositions2d(AddedPositions):
 
 
 def sincos_2d(grid: Grid, width: int, temperature: float) -> Float[Tensor, "N D"]:
-    """The table of `SinCosPositions2d` for the patches alone; frequencies end at exactly 1/temperature."""
+    """Return the table of `SinCosPositions2d` for the patches alone; frequencies end at exactly
+    1/temperature."""
     quarter = width // 4
     return waves(grid, temperature ** -(torch.arange(quarter, dtype=torch.float32) / max(quarter - 1, 1)))
 
 
 def sincos_of_mae(grid: Grid, width: int) -> Float[Tensor, "N D"]:
-    """The positions of MAE and AIMv2, whose frequencies 10000^(-4i/D) stop short of 1/10000."""
+    """Return the positions of MAE and AIMv2, whose frequencies 10000^(-4i/D) stop short of 1/10000."""
     quarter = width // 4
     return waves(grid, 10_000.0 ** -(torch.arange(quarter, dtype=torch.float64) / quarter)).float()
 
 
 def waves(grid: Grid, omega: Float[Tensor, "quarter"]) -> Float[Tensor, "N D"]:
-    """[sin x, cos x, sin y, cos y] of every patch, at the frequencies omega."""
+    """Return [sin x, cos x, sin y, cos y] of every patch, at the frequencies omega."""
     y, x = torch.meshgrid(torch.arange(grid[0]), torch.arange(grid[1]), indexing="ij")
     x_angle, y_angle = x.reshape(-1, 1) * omega, y.reshape(-1, 1) * omega
     return torch.cat([x_angle.sin(), x_angle.cos(), y_angle.sin(), y_angle.cos()], dim=-1)

@@ -92,11 +92,11 @@ class TimmInit(GoogleInit):
             self.draw(bias, nn.init.uniform_, a=-bound, b=bound)
 
     def standardized(self, weight: Tensor) -> None:
-        """As ResNetV2: He normal by the outputs."""
+        """Draw a kernel as ResNetV2 does: He normal by the outputs."""
         self.draw(weight, nn.init.kaiming_normal_, mode="fan_out", nonlinearity="relu")
 
     def representation(self, linear: nn.Linear) -> None:
-        """As any other linear layer."""
+        """Draw the hidden layer of the pre-training head as any other linear layer."""
         self.matrix(linear.weight)
         nn.init.zeros_(linear.bias)
 

@@ -127,7 +127,7 @@ class DistilledHead(nn.Module):
     def both(
         self, y: Float[Tensor, "B 2 D"]
     ) -> tuple[Float[Tensor, "B classes"], Float[Tensor, "B classes"]]:
-        """The logits of each token alone: one meets the labels in training, the other the teacher."""
+        """Return the logits of each token alone: one meets the labels in training, the other the teacher."""
         return self.classes(y[:, 0]), self.distillation(y[:, 1])
 
     def forward(self, y: Float[Tensor, "B 2 D"]) -> Float[Tensor, "B classes"]:

@@ -261,5 +261,5 @@ class ResNetStem(nn.Module):
         return self.project(self.backbone(images))
 
     def project(self, cells: Float[Tensor, "B C h w"]) -> Float[Tensor, "B N D"]:
-        """Patches of cells in raster order as tokens."""
+        """Return patches of cells in raster order as tokens."""
         return self.projection(cells).flatten(2).transpose(1, 2)

@@ -23,23 +23,23 @@ Coordinates = Literal["index", "centered", "centered-min", "centered-max"]
 
 
 def turn_neighbors(x: Float[Tensor, "*B E"]) -> Float[Tensor, "*B E"]:
-    """A quarter turn of the pairs (0, 1), (2, 3) ...: (a, b) -> (-b, a)."""
+    """Turn by a quarter the pairs (0, 1), (2, 3) ...: (a, b) -> (-b, a)."""
     return torch.stack([-x[..., 1::2], x[..., 0::2]], dim=-1).flatten(-2)
 
 
 def turn_halves(x: Float[Tensor, "*B E"]) -> Float[Tensor, "*B E"]:
-    """A quarter turn of the pairs (0, E/2), (1, E/2 + 1) ...: (a, b) -> (-b, a)."""
+    """Turn by a quarter the pairs (0, E/2), (1, E/2 + 1) ...: (a, b) -> (-b, a)."""
     first, second = x.chunk(2, dim=-1)
     return torch.cat([-second, first], dim=-1)
 
 
 def to_neighbors(angles: Float[Tensor, "*B P"]) -> Float[Tensor, "*B E"]:
-    """The angle of each pair (0, 1), (2, 3) ... for both of its channels."""
+    """Return the angle of each pair (0, 1), (2, 3) ... for both of its channels."""
     return angles.repeat_interleave(2, dim=-1)
 
 
 def to_halves(angles: Float[Tensor, "*B P"]) -> Float[Tensor, "*B E"]:
-    """The angle of each pair (0, E/2), (1, E/2 + 1) ... for both of its channels."""
+    """Return the angle of each pair (0, E/2), (1, E/2 + 1) ... for both of its channels."""
     return torch.cat([angles, angles], dim=-1)
 
 
@@ -51,7 +51,7 @@ PAIRS: Mapping[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]
 
 
 def decreasing(temperature: float, count: int) -> Float[Tensor, "count"]:
-    """1, ... towards 1 / temperature: the frequencies of rotary positions."""
+    """Return 1, ... towards 1 / temperature: the frequencies of rotary positions."""
     omega: Tensor = temperature ** -(torch.arange(count, dtype=torch.float32) / count)
     return omega
 
@@ -64,7 +64,7 @@ def patch_coordinates(
     offset: float = 0.0,
     reference: Grid | None = None,
 ) -> Float[Tensor, "N 2"]:
-    """The two coordinates of each patch in raster order.
+    """Return the two coordinates of each patch in raster order.
 
     Args:
         coordinates: 0, 1, 2 ... ("index"), or the centers of the patches with the image from -1 to 1: each
@@ -150,7 +150,7 @@ class RotaryPositions2d(nn.Module):
         self.cos, self.sin = angles.cos(), angles.sin()
 
     def frequencies(self) -> Float[Tensor, "pairs"]:
-        """Radians of each pair for one unit of a coordinate."""
+        """Return the radians of each pair for one unit of a coordinate."""
         if self.periods is not None:
             return 2 * math.pi / torch.tensor(self.periods, dtype=torch.float32)
         omega = decreasing(self.temperature, self.head_dim // 4)
@@ -212,7 +212,7 @@ class MixedRotaryPositions2d(nn.Module):
         self.compute_buffers(torch.get_default_device())
 
     def reset(self, init: GoogleInit) -> None:
-        """Both halves of the pairs at right angles, each head in a direction of its own."""
+        """Set both halves of the pairs at right angles, each head in a direction of its own."""
         _, heads, count = self.frequencies.shape
         direction = torch.zeros(heads, 1)
         init.draw(direction, nn.init.uniform_, b=2 * math.pi)

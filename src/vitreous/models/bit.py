@@ -114,7 +114,7 @@ class BiT(nn.Module):
         init.head(self.head)
 
     def tokens(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B N D"]:
-        """The cells of the last feature map in raster order."""
+        """Return the cells of the last feature map in raster order."""
         check_channels(images, self.config.channels)
         return self.backbone(in_type_of(self, images)).flatten(2).transpose(1, 2)
 

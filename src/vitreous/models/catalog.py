@@ -156,6 +156,6 @@ def parameters_of_names() -> dict[str, int]:
 
 
 def source_of(name: str) -> str:
-    """Where the size that a name stands for is from."""
+    """Return where the size that a name stands for is from."""
     known = {kind.prefix: kind.source for kind in kinds().values() if kind.parameters} | SOURCES
     return next(source for start, source in known.items() if name.startswith(start))

@@ -205,7 +205,7 @@ class ViTConfig(Config):
 
 
 def contradictions(config: ViTConfig) -> Iterator[str]:
-    """A sentence for each pair of values that do not fit together."""
+    """Yield a sentence for each pair of values that do not fit together."""
     for size, patch in zip(config.image_size, config.patch_size, strict=True):
         if size % patch and config.edge == "refuse":
             near = -(-size // patch) * patch
@@ -243,7 +243,7 @@ def contradictions(config: ViTConfig) -> Iterator[str]:
 
 
 def rotary_contradictions(config: ViTConfig) -> Iterator[str]:
-    """A sentence for each value that does not fit rotary positions."""
+    """Yield a sentence for each value that does not fit rotary positions."""
     rotary, head_dim = config.rotary, config.resolved_head_dim
     if rotary is None:
         return

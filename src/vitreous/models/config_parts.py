@@ -25,7 +25,7 @@ Probability = Annotated[float, Field(ge=0, lt=1)]
 
 
 def both_sides(size: object) -> object:
-    """A single number is a square: 384 means (384, 384)."""
+    """Return the height and the width: a single number is a square, 384 means (384, 384)."""
     return (size, size) if isinstance(size, int) and not isinstance(size, bool) else size
 
 
@@ -34,7 +34,7 @@ Sides = Annotated[tuple[Side, Side], BeforeValidator(both_sides)]  # (H, W) in p
 
 
 def none_in_words(value: object) -> object:
-    """None means "none" where a field has that choice: settings cannot tell them apart."""
+    """Return "none" for None where a field has that choice: settings cannot tell them apart."""
     return "none" if value is None else value
 
 
@@ -88,8 +88,8 @@ class Config(BaseModel):
 
     @classmethod
     def checked(cls: type[ConfigT], fields: Mapping[str, object], overrides: Mapping[str, object]) -> ConfigT:
-        """A validated configuration: `fields`, and what a user set over them. Raises InputError: one sentence
-        that says what does not fit."""
+        """Return a validated configuration: `fields`, and what a user set over them. Raises InputError: one
+        sentence that says what does not fit."""
         try:
             if overrides:
                 check_names(overrides, cls)
@@ -113,7 +113,7 @@ class StemConfig(Config):
         return 1
 
     def contradictions(self, patch: tuple[int, int], width: int) -> Iterator[str]:
-        """A sentence for each reason why the stem cannot make tokens of this width of such patches."""
+        """Yield a sentence for each reason why the stem cannot make tokens of this width of such patches."""
         if any(side % self.cell for side in patch):
             yield (
                 f"patch size {patch[0]}x{patch[1]} is not a multiple of the stem's stride {self.cell}, the "
@@ -192,7 +192,8 @@ class ResNetConfig(Config):
 
     @model_validator(mode="after")
     def _groups(self) -> ResNetConfig:
-        """GroupNorm has 32 groups in the root and in each unit, whose middle has a quarter of its width."""
+        """Check the widths: GroupNorm has 32 groups in the root and in each unit, whose middle has a quarter
+        of its width."""
         if self.root_width % 32:
             factor = self.width_factor
             raise ValueError(
@@ -539,7 +540,7 @@ Pooling = Annotated[
 
 
 def ordered_norm_places(places: object) -> object:
-    """Places where a norm can be, each once and in the order of the forward pass."""
+    """Return the places where a norm can be, each once and in the order of the forward pass."""
     known = get_args(NormPlace)
     if not isinstance(places, list | tuple) or not set(places) <= set(known):
         return places
@@ -551,7 +552,8 @@ NormPlaces = Annotated[tuple[NormPlace, ...], BeforeValidator(ordered_norm_place
 
 
 def from_zero(rates: object) -> object:
-    """A single rate is that of the last layer; that of the first is 0."""
+    """Return the rates of the first and the last layer: a single one is that of the last, and the first has
+    0."""
     return (0.0, rates) if isinstance(rates, int | float) and not isinstance(rates, bool) else rates
 
 

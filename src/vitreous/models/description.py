@@ -203,7 +203,7 @@ def describe(model: nn.Module | Config, *, batch_size: int = 1) -> Description:
 
 
 def on_meta(model: nn.Module | Config) -> Any:
-    """A copy of a model, or a model of a configuration, in evaluation mode on the meta device."""
+    """Return a copy of a model, or a model of a configuration, in evaluation mode on the meta device."""
     if isinstance(model, nn.Module):
         shapes: dict[int, object] = {id(buffer): buffer.to("meta") for buffer in model.buffers()}
         for parameter in model.parameters():
@@ -214,7 +214,7 @@ def on_meta(model: nn.Module | Config) -> Any:
 
 
 def example_inputs(config: Any, batch: int) -> tuple[Tensor, ...]:
-    """What the model of a configuration takes: images; or what the configuration itself says."""
+    """Return what the model of a configuration takes: images; or what the configuration itself says."""
     with torch.device("meta"):
         if own := getattr(config, "example_inputs", None):
             inputs: tuple[Tensor, ...] = own(batch)
@@ -245,7 +245,7 @@ class StageRecorder(TorchFunctionMode):
         self.whole: list[str] = []  # the part that is one stage and is running
 
     def run(self, inputs: tuple[Tensor, ...]) -> list[Stage]:
-        """The stages of one forward pass."""
+        """Return the stages of one forward pass."""
         for path, module in self.model.named_modules(remove_duplicate=False):
             self.watch(path, module)
         with torch.no_grad(), self.flops, self:
@@ -350,8 +350,8 @@ class StageRecorder(TorchFunctionMode):
 
 
 def normalization_flops(shape: torch.Size, *_: object, **__: object) -> int:
-    """Five multiply-accumulate operations for each number that a normalization takes in, as fvcore counts
-    them, from which the published figures are."""
+    """Return five multiply-accumulate operations for each number that a normalization takes in, as fvcore
+    counts them, from which the published figures are."""
     return 10 * math.prod(shape)
 
 
@@ -391,7 +391,8 @@ class MemoryEstimate(NamedTuple):
 
 
 def memory_of(model: nn.Module, inputs: tuple[Tensor, ...]) -> MemoryEstimate:
-    """What a batch costs in fp32. `model` and `inputs` are on the meta device; nothing is allocated."""
+    """Return what a batch costs in fp32. `model` and `inputs` are on the meta device; nothing is
+    allocated."""
     known = [*model.parameters(), *model.buffers()]
     gradients = FLOAT * sum(parameter.numel() for parameter in model.parameters())
     with FusedAttention():

@@ -97,7 +97,8 @@ class MemberConfig(Config):
     @model_validator(mode="before")
     @classmethod
     def _without_columns(cls, fields: Any) -> Any:
-        """A range of the features, which files of release candidates have: None where all are seen."""
+        """Leave out a range of the features, which files of release candidates have: None where all are
+        seen."""
         if isinstance(fields, dict) and "columns" in fields and fields["columns"] is None:
             fields = {name: value for name, value in fields.items() if name != "columns"}
         return fields

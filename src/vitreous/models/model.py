@@ -47,7 +47,7 @@ class WithEncoder(nn.Module):
     origin: Origin | None
 
     def tokens(self, images: Images) -> Float[Tensor, "B T D"]:
-        """All tokens of the encoder after its final norm."""
+        """Return all tokens of the encoder after its final norm."""
         return self.encoder.tokens(images)
 
     def intermediates(
@@ -57,12 +57,13 @@ class WithEncoder(nn.Module):
         return self.encoder.intermediates(images, layers, maps=maps, norm=norm)
 
     def features(self, images: Images) -> Float[Tensor, "B D"]:
-        """The pooled tokens of the encoder."""
+        """Return the pooled tokens of the encoder."""
         return self.encoder.features(images)
 
 
 def is_finite(tensor: Tensor) -> bool:
-    """Whether every number of a tensor is; one without numbers (on the meta device) counts as finite."""
+    """Return whether every number of a tensor is; one without numbers (on the meta device) counts as
+    finite."""
     if tensor.is_meta:
         return True
     tensor = tensor if tensor.element_size() > 1 else tensor.float()
@@ -71,7 +72,7 @@ def is_finite(tensor: Tensor) -> bool:
 
 
 def check_finite(outputs: Tensor) -> Tensor:
-    """The outputs of a model. Raises InputError: some are NaN or infinite, which is not an answer."""
+    """Return the outputs of a model. Raises InputError: some are NaN or infinite, which is not an answer."""
     if not is_finite(outputs):
         raise InputError(
             "the model's outputs are NaN or infinite: its weights are damaged, or its training diverged, or "

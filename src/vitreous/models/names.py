@@ -43,8 +43,8 @@ VIT_5: Mapping[str, object] = {
 
 
 def config_of(name: str | ViTConfig | BiTConfig, **overrides: object) -> ViTConfig | BiTConfig:
-    """The configuration that `name` stands for, or a given one, with any field changed. Raises InputError: an
-    unknown name (the nearest known one is given), or values that do not fit together."""
+    """Return the configuration that `name` stands for, or a given one, with any field changed. Raises
+    InputError: an unknown name (the nearest known one is given), or values that do not fit together."""
     if isinstance(name, ViTConfig | BiTConfig):
         return changed_config(name, overrides)
     if not isinstance(name, str):

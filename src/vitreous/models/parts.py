@@ -75,7 +75,7 @@ def build_resnet(version: type[ResNet], channels: int, config: ResNetConfig) -> 
 
 
 def build_stem(config: ViTConfig) -> nn.Module:
-    """x_p E, in the chosen form."""
+    """Build what computes x_p E, in the chosen form."""
     stem, channels, width, patch = config.stem, config.channels, config.width, config.patch_size
     if stem.kind == "convolution":
         return ConvolutionStem(channels, width, widths=stem.widths, strides=stem.strides, norm=stem.norm)
@@ -108,7 +108,7 @@ def build_stem(config: ViTConfig) -> nn.Module:
 
 
 def stem_position(config: ViTConfig) -> nn.Module | None:
-    """Positions that are added at the stem; None where none are."""
+    """Build the positions that are added at the stem; None where none are."""
     position = config.position
     if isinstance(position, RelativePositionConfig) and position.absolute:
         return LearnedPositions(
@@ -122,7 +122,7 @@ def stem_position(config: ViTConfig) -> nn.Module | None:
 
 
 def added_position(config: ViTConfig) -> nn.Module | None:
-    """Positions that are added to the tokens; None where they act inside the attention."""
+    """Build the positions that are added to the tokens; None where they act inside the attention."""
     extra, registers = config.num_class_tokens, config.registers
     position, grid, width = config.position, config.grid, config.width
     match position.kind:
@@ -141,7 +141,7 @@ def added_position(config: ViTConfig) -> nn.Module | None:
 
 
 def attention_position(config: ViTConfig) -> nn.Module | None:
-    """Positions that act on queries and keys."""
+    """Build the positions that act on queries and keys."""
     position = config.position
     match position.kind:
         case "relative":
@@ -157,7 +157,7 @@ def attention_position(config: ViTConfig) -> nn.Module | None:
 
 
 def rotary_position(config: ViTConfig) -> nn.Module | None:
-    """Rotary positions, alone or beside added ones; None for none."""
+    """Build rotary positions, alone or beside added ones; None for none."""
     rotary, head_dim = config.rotary, config.resolved_head_dim
     if rotary is None:
         return None
@@ -190,8 +190,8 @@ def rotary_position(config: ViTConfig) -> nn.Module | None:
 
 
 def build_blocks(config: ViTConfig) -> nn.ModuleList:
-    """The L encoder layers. Stochastic depth is linear in the layer (arXiv 1603.09382). Positions of every
-    layer (appendix D.4) are one for each, or one that all share."""
+    """Build the L encoder layers. Stochastic depth is linear in the layer (arXiv 1603.09382). Positions of
+    every layer (appendix D.4) are one for each, or one that all share."""
     blocks = nn.ModuleList()
     first, last = config.drop_path
     inner = added = None
@@ -207,7 +207,7 @@ def build_blocks(config: ViTConfig) -> nn.ModuleList:
 def build_block(
     config: ViTConfig, drop_path: float, inner: nn.Module | None, added: nn.Module | None = None
 ) -> nn.Module:
-    """One encoder layer, with positions inside its attention or added to its input."""
+    """Build one encoder layer, with positions inside its attention or added to its input."""
     branch = partial(
         Branch, config.width, dropout=config.dropout, layer_scale=config.layer_scale, drop_path=drop_path
     )
@@ -231,7 +231,7 @@ def build_block(
 
 
 def qk_norm(config: ViTConfig) -> Callable[[int], nn.Module] | None:
-    """What makes the norm of queries and keys, from the dimension of a head."""
+    """Return what makes the norm of queries and keys, from the dimension of a head."""
     match config.qk_norm:
         case "head":
             return partial(build_norm, config)
@@ -251,7 +251,8 @@ def build_mlp(config: ViTConfig, hidden: int | None = None) -> nn.Module:
 
 
 def build_pooling(config: ViTConfig) -> nn.Module:
-    """From tokens to the input of the head, with the last norm where it follows the pooling."""
+    """Build what leads from tokens to the input of the head, with the last norm where it follows the
+    pooling."""
     pool: nn.Module
     pooling = config.pooling
     match pooling.kind:
@@ -282,14 +283,14 @@ def build_pooling(config: ViTConfig) -> nn.Module:
 
 
 def build_representation(config: ViTConfig) -> nn.Module:
-    """The hidden tanh layer of the pre-training head (section 3.1), where there is one."""
+    """Build the hidden tanh layer of the pre-training head (section 3.1), where there is one."""
     if config.representation_size is None:
         return nn.Identity()
     return Representation(config.pooled_width, config.representation_size)
 
 
 def build_head(config: ViTConfig) -> nn.Module:
-    """The classifier; features pass through where there are no classes."""
+    """Build the classifier; features pass through where there are no classes."""
     if config.num_classes is None:
         return nn.Identity()
     if config.distillation_token:

@@ -269,8 +269,8 @@ def check_channels(images: object, channels: int) -> None:
 
 
 def layer_numbers(layers: Sequence[int] | None, depth: int, *, first: int = 0) -> list[int]:
-    """The layers that a user asks for, counted from the start; all from 1 for None. Raises InputError: a
-    layer that does not exist."""
+    """Return the layers that a user asks for, counted from the start; all from 1 for None. Raises InputError:
+    a layer that does not exist."""
     if layers is None:
         return list(range(1, depth + 1))
     for layer in layers:
@@ -293,7 +293,7 @@ class NativePreprocessing(Preprocessing):
         """Return the (H, W) to which an image of `size` is resized."""
 
         def whole(scale: float) -> tuple[int, int]:
-            """The size at a scale, rounded up to whole patches."""
+            """Return the size at a scale, rounded up to whole patches."""
             rows, columns = self.patch_size
             height = max(rows, rows * math.ceil(size[0] * scale / rows))
             width = max(columns, columns * math.ceil(size[1] * scale / columns))

@@ -13,7 +13,7 @@ from vitreous.errors import InputError, nearest
 
 
 def explain(error: ValidationError, where: str, model: type[BaseModel] | None = None) -> str:
-    """The first mistake of a validation, as one sentence that begins with the setting's full name.
+    """Return the first mistake of a validation, as one sentence that begins with the setting's full name.
 
     Args:
         where: the name of what was validated.
@@ -77,8 +77,8 @@ def sentence_of(mistake: ErrorDetails) -> str:
 def names_and_kind(
     location: tuple[int | str, ...], model: type[BaseModel] | None
 ) -> tuple[list[str], str | None]:
-    """The names of the settings on the way to a mistake; and, where the last of them is in a part of which
-    there are several kinds, its kind, which pydantic has among the names."""
+    """Return the names of the settings on the way to a mistake; and, where the last of them is in a part of
+    which there are several kinds, its kind, which pydantic has among the names."""
     models = [model] if model else []
     names, kind = list[str](), None
     for part in location:
@@ -97,7 +97,7 @@ def names_and_kind(
 
 
 def kinds_of(models: list[type[BaseModel]]) -> list[object]:
-    """The kinds that parts of these types can be of."""
+    """Return the kinds that parts of these types can be of."""
     kinds: list[object] = []
     for model in models:
         if "kind" in model.model_fields:
@@ -106,7 +106,8 @@ def kinds_of(models: list[type[BaseModel]]) -> list[object]:
 
 
 def known_fields(kind: type[BaseModel]) -> list[str]:
-    """Every leaf of a configuration as a dotted name. What can be a number as well as a group is both."""
+    """Return every leaf of a configuration as a dotted name. What can be a number as well as a group is
+    both."""
     names: list[str] = []
     for name, field in kind.model_fields.items():
         inner = nested(field.annotation)
@@ -118,12 +119,12 @@ def known_fields(kind: type[BaseModel]) -> list[str]:
 
 
 def kinds_in(annotation: object) -> set[object]:
-    """The alternatives of a type, without what is said of each."""
+    """Return the alternatives of a type, without what is said of each."""
     return {get_args(each)[0] if get_origin(each) is Annotated else each for each in get_args(annotation)}
 
 
 def nested(annotation: object) -> list[type[BaseModel]]:
-    """The configurations among the alternatives of a type."""
+    """Return the configurations among the alternatives of a type."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     kinds: list[type[BaseModel]] = []
@@ -133,8 +134,8 @@ def nested(annotation: object) -> list[type[BaseModel]]:
 
 
 def merged(tree: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """`tree` overlaid with `settings`, branch by branch. A part whose `kind` changes keeps none of its old
-    fields."""
+    """Return `tree` overlaid with `settings`, branch by branch. A part whose `kind` changes keeps none of its
+    old fields."""
     if settings.get("kind", tree.get("kind")) != tree.get("kind"):
         return dict(settings)
     result = dict(tree)
@@ -149,8 +150,8 @@ def merged(tree: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, An
 
 
 def set_leaf(tree: dict[str, object], name: str, value: object) -> None:
-    """tree["model"]["width"] = value for "model.width"; the branches on the way are made. Raises InputError:
-    a branch on the way was set to a value before."""
+    """Set tree["model"]["width"] = value for "model.width"; the branches on the way are made. Raises
+    InputError: a branch on the way was set to a value before."""
     *branches, leaf = name.split(".")
     for depth, branch in enumerate(branches, start=1):
         inner = tree.setdefault(branch, {})
@@ -162,7 +163,7 @@ def set_leaf(tree: dict[str, object], name: str, value: object) -> None:
 
 
 def parse_value(text: str) -> object:
-    """A value as TOML writes it; a bare word is a string, "none" is None."""
+    """Return a value as TOML writes it; a bare word is a string, "none" is None."""
     if text.lower() in ("none", "null"):
         return None
     if text.lower() in ("true", "false"):
@@ -220,7 +221,7 @@ OTHER_NAMES = {
 
 
 def nearest_setting(name: str, known: list[str]) -> str:
-    """The nearest name; one in the same group, or with the same last part, is nearer than another."""
+    """Return the nearest name; one in the same group, or with the same last part, is nearer than another."""
     branch, dot, leaf = name.rpartition(".")
     leaf = OTHER_NAMES.get(leaf, leaf)
     if same_leaf := [each for each in known if each.rpartition(".")[2] == leaf]:

@@ -105,7 +105,8 @@ def unreadable_file(path: str | Path, error: Exception) -> BadImage:
 
 
 def jpeg_segments(data: bytes) -> Iterator[tuple[int, int, int]]:
-    """(marker, begin of its content, end) up to the pixels, SCAN, or to where a file cannot be followed."""
+    """Yield (marker, begin of its content, end) up to the pixels, SCAN, or to where a file cannot be
+    followed."""
     place = 2
     while place + 4 <= len(data) and data[place] == 0xFF:
         end = place + 2 + int.from_bytes(data[place + 2 : place + 4])
@@ -116,8 +117,8 @@ def jpeg_segments(data: bytes) -> Iterator[tuple[int, int, int]]:
 
 
 def needs_pillow(data: bytes) -> bool:
-    """Whether the segments before the pixels hold an EXIF or XMP orientation, or a color profile that is not
-    sRGB, or cannot be followed."""
+    """Return whether the segments before the pixels hold an EXIF or XMP orientation, or a color profile that
+    is not sRGB, or cannot be followed."""
     for marker, start, end in jpeg_segments(data):
         if marker == SCAN:
             return False
@@ -145,8 +146,9 @@ def has_colors(head: bytes) -> bool | None:
 
 
 def truncated_jpeg(data: bytes, row: int) -> bytes | None:
-    """The same image, said to be only `row` pixels high, so that nothing below is decoded. None where it is
-    not one scan, whose rows simply follow each other, or has no end, of which its decoder must complain."""
+    """Return the same image, said to be only `row` pixels high, so that nothing below is decoded. None where
+    it is not one scan, whose rows simply follow each other, or has no end, of which its decoder must
+    complain."""
     if not data.endswith(JPEG_END):
         return None
     frame, colors = 0, b""
@@ -159,12 +161,12 @@ def truncated_jpeg(data: bytes, row: int) -> bytes | None:
 
 
 def is_gray(mode: str) -> bool:
-    """Whether images of one of Pillow's modes have no color."""
+    """Return whether images of one of Pillow's modes have no color."""
     return mode in ("1", "L", "LA", "La", "F") or mode.startswith("I")
 
 
 def open_image(data: bytes, name: str) -> Image.Image:
-    """An image whose header has been read and found good; its pixels have not. Raises BadImage."""
+    """Return an image whose header has been read and found good; its pixels have not. Raises BadImage."""
     if not data:
         raise BadImage(name, "the file is empty")
     try:
@@ -208,7 +210,7 @@ def register_plugin(module: str) -> None:
 
 
 def load_pixels(image: Image.Image, name: str) -> Image.Image:
-    """The same image with its pixels decoded. Raises BadImage."""
+    """Return the same image with its pixels decoded. Raises BadImage."""
     try:
         image.load()
     except Exception as error:  # as above
@@ -224,7 +226,7 @@ def is_video(head: bytes) -> bool:
 
 
 def decoding_error(error: Exception, data: bytes = b"") -> str:
-    """Why an image cannot be read, in a few words without addresses. data: of its file."""
+    """Return why an image cannot be read, in a few words without addresses. data: of its file."""
     if isinstance(error, UnidentifiedImageError):
         return "a video: save its frames as images" if is_video(data) else "not an image of a known format"
     if isinstance(error, MemoryError):
@@ -238,9 +240,9 @@ def decoding_error(error: Exception, data: bytes = b"") -> str:
 
 
 def plain_size(data: bytes, channels: int) -> tuple[int, int, int] | None:
-    """(H, W, bands) of a JPEG that libjpeg-turbo can be left to, in a tenth of the time that Pillow takes to
-    open it; None for any other file: another format or color space (also where gray is wanted of colors,
-    which Pillow rounds otherwise), rotated, giant, broken."""
+    """Return (H, W, bands) of a JPEG that libjpeg-turbo can be left to, in a tenth of the time that Pillow
+    takes to open it; None for any other file: another format or color space (also where gray is wanted of
+    colors, which Pillow rounds otherwise), rotated, giant, broken."""
     if simplejpeg is None or not data.startswith(JPEG_START) or needs_pillow(data):
         return None
     try:
@@ -254,7 +256,8 @@ def plain_size(data: bytes, channels: int) -> tuple[int, int, int] | None:
 
 
 def pixmap(data: bytes) -> UInt8[np.ndarray, "H W bands"] | None:
-    """The pixels of a PGM or a PPM as they are in the file, which costs a copy; None for anything else."""
+    """Return the pixels of a PGM or a PPM as they are in the file, which costs a copy; None for anything
+    else."""
     head = PIXMAP.match(data)
     if head is None:
         return None
@@ -270,7 +273,7 @@ def pixmap(data: bytes) -> UInt8[np.ndarray, "H W bands"] | None:
 
 
 def upright_size(image: Image.Image, name: str) -> tuple[int, int]:
-    """(H, W) of an opened image once it is rotated as its EXIF data says. Raises BadImage."""
+    """Return (H, W) of an opened image once it is rotated as its EXIF data says. Raises BadImage."""
     try:
         orientation = int(image.getexif().get(ORIENTATION, 1))
     except Exception as error:  # as in open_image
@@ -626,9 +629,9 @@ class Jpeg(Stored):
     def rough(
         self, at_least: tuple[int, int], *, until: int | None = None
     ) -> UInt8[torch.Tensor, "channels h w"]:
-        """With the faster cosine transform and enlargement of color, and at 1/2, 1/4 or 1/8 of its size where
-        that is not below `at_least`, since libjpeg leaves out coefficients then. (Its other fractions are
-        slower than the whole.)"""
+        """Decode with the faster cosine transform and enlargement of color, and at 1/2, 1/4 or 1/8 of its
+        size where that is not below `at_least`, since libjpeg leaves out coefficients then. (Its other
+        fractions are slower than the whole.)"""
         (height, width), (tall, wide) = self.size, at_least
         part = 1
         for divisor in (2, 4, 8):

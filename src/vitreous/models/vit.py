@@ -112,7 +112,7 @@ class ViT(nn.Module):
         init.head(self.head)
 
     def embed(self, images: Images) -> Float[Tensor, "B T D"]:
-        """z_0: patches projected, prefix tokens prepended, positions added (Eq. 1)."""
+        """Return z_0: patches projected, prefix tokens prepended, positions added (Eq. 1)."""
         return self.add_positions(self.prepend_tokens(self.stem(self.whole_patches(images))))
 
     def prepend_tokens(self, patches: Float[Tensor, "B N D"]) -> Float[Tensor, "B T D"]:
@@ -126,13 +126,14 @@ class ViT(nn.Module):
         return self.dropout(self.embedding_norm(self.position(z)))
 
     def encode(self, z: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
-        """z_L: every encoder layer (Eq. 2 and 3)."""
+        """Return z_L: every encoder layer (Eq. 2 and 3)."""
         for block in self.blocks:
             z = block(z)
         return z
 
     def tokens(self, images: Images) -> Float[Tensor, "B T D"]:
-        """All tokens after the last layer and the final norm; patches follow `num_prefix_tokens` others."""
+        """Return all tokens after the last layer and the final norm; patches follow `num_prefix_tokens`
+        others."""
         return self.norm(self.encode(self.embed(images)))
 
     def intermediates(
@@ -163,11 +164,11 @@ class ViT(nn.Module):
         return [z[:, prefix:].transpose(1, 2).unflatten(2, grid) for z in chosen]
 
     def features(self, images: Images) -> Float[Tensor, "B *features"]:
-        """The input of the head: y of Eq. 4, after the representation layer if there is one."""
+        """Return the input of the head: y of Eq. 4, after the representation layer if there is one."""
         return self.representation(self.pool(self.tokens(images)))
 
     def forward(self, images: Images) -> Float[Tensor, "B *classes"]:
-        """Class logits, or the features if the model has no head."""
+        """Return class logits, or the features if the model has no head."""
         return self.head(self.features(images))
 
     def whole_patches(self, images: Images) -> Float[Tensor, "B C H2 W2"]:

@@ -169,7 +169,7 @@ class Part(Config):
 
     @property
     def family(self) -> str:
-        """Return "network", "frozen" (a head on frozen features), "descriptor" or "constant"."""
+        """What it is: "network", "frozen" (a head on frozen features), "descriptor" or "constant"."""
         if self.method is None:
             return "network"
         if self.method.is_constant:
@@ -178,7 +178,7 @@ class Part(Config):
 
     @property
     def descriptor(self) -> str | None:
-        """Return "gradients" or "pixels" (thumbnails of them among these); None where it sees no
+        """Whether it sees "gradients" or "pixels" (thumbnails of them among these); None where it sees no
         descriptor."""
         if self.method is None or self.family != "descriptor":
             return None
@@ -404,7 +404,7 @@ class CandidateTable:
 
     @property
     def best(self) -> Candidate | None:
-        """Return the first of the table."""
+        """The first of the table."""
         return next(iter(self.ranked()), None)
 
     @property

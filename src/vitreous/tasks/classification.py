@@ -97,7 +97,8 @@ class Classification(ImageTask[RunConfig, Splits, ImageAnswerer]):
         return choice if asked or not any(choice.config.augmentation.flip) else mirrored_by_data(choice, data)
 
     def configured(self, config: RunConfig, data: Splits, settings: Tree) -> RunConfig:
-        """Images with several labels make the task multilabel."""
+        """Lay the user's settings over a configuration; images with several labels make the task
+        multilabel."""
         several = data.summary.multi_label
         if self.name == "multilabel" and not several:
             raise InputError(
@@ -152,7 +153,7 @@ class Classification(ImageTask[RunConfig, Splits, ImageAnswerer]):
     def better_of(
         self, trained: Trained[RunConfig, Splits], *, device: str | torch.device, world: World
     ) -> tuple[Trained[RunConfig, Splits], str | None]:
-        """Frozen features with a linear classifier are kept where fine-tuning is no better on the validation
+        """Keep frozen features with a linear classifier where fine-tuning is no better on the validation
         part: by accuracy, and by the loss where that is equal."""
         config, data = trained.run.config, trained.data
         measure = self.validation(config, data, world)
@@ -186,7 +187,7 @@ class Classification(ImageTask[RunConfig, Splits, ImageAnswerer]):
         share = objectives.ACCURACY[config.task]
 
         def batch_scores(batch: Batch) -> Tensor:
-            """The batch's means, for each image: processes exchange these and not their logits."""
+            """Return the batch's means, for each image: processes exchange these and not their logits."""
             logits = model(batch.images).float()
             means = torch.stack([loss(logits, batch.targets, 0.0), share(logits, batch.targets)])
             return means.expand(len(logits), 2)

@@ -117,8 +117,8 @@ def other_looks(validation: tuple[int, int], test: tuple[int, int]) -> Iterator[
 
 
 def below_baseline(metric: Metric, baselines: Baselines, *, by_chance: bool = True) -> Iterator[Finding]:
-    """The model is below the best method without a network on the same held-out images. by_chance: also
-    where the interval of that method has the model's score."""
+    """Yield a finding where the model is below the best method without a network on the same held-out images.
+    by_chance: also where the interval of that method has the model's score."""
     best = max(baselines, key=lambda each: each["accuracy"])
     low, high = best["interval"]
     if metric.value < (best["accuracy"] if by_chance else low):

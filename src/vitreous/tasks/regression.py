@@ -116,7 +116,8 @@ class RegressionEvaluation(Evaluation):
         return found
 
     def findings(self) -> Iterator[Finding]:
-        """The predicted numbers are all about the same, or explain nothing of the true ones."""
+        """Yield a finding where the predicted numbers are all about the same, or explain nothing of the true
+        ones."""
         spread, true = float(np.std(self.predictions)), float(np.std(self.targets))
         r2 = self.metrics["r2"]
         if self.count < FEWEST or not true:

@@ -766,7 +766,7 @@ class CandidateComparison:
 
     @property
     def seconds_to_answer(self) -> float:
-        """Return the seconds of an image, beside the network's, that what answers in the end may take."""
+        """Seconds of an image, beside the network's, that what answers in the end may take."""
         return self.table.seconds_to_answer if self.table else 0.0
 
     def begin(self, run: RunDirectory[RunConfig]) -> None:

@@ -71,25 +71,25 @@ class Callback:
     """
 
     def on_train_begin(self, trainer: Training) -> None:
-        """Before the first step of this session."""
+        """Begin a session, before its first step."""
 
     def on_step_end(self, trainer: Training) -> None:
-        """After each optimizer step."""
+        """Follow each optimizer step."""
 
     def on_log(self, trainer: Training, row: MetricsRow) -> None:
-        """After each row of metrics: means since the row before, and validation metrics if they are due."""
+        """Take each row of metrics: means since the row before, and validation metrics if they are due."""
 
     def on_validation(self, trainer: Training, metrics: MetricsRow) -> None:
-        """After each validation, in the first process."""
+        """Take what each validation has measured, in the first process."""
 
     def on_save(self, trainer: Training) -> None:
-        """After the state of `trainer.learner.step` was saved."""
+        """Follow the saving of the state of `trainer.learner.step`."""
 
     def on_restore(self, trainer: Training) -> None:
-        """After training went back to the state of `trainer.learner.step`."""
+        """Follow training that went back to the state of `trainer.learner.step`."""
 
     def on_train_end(self, trainer: Training) -> None:
-        """At the end of the session, however it ends: completed, interrupted, or with an error."""
+        """End a session, however it ends: completed, interrupted, or with an error."""
 
 
 class RowFunction(Callback):

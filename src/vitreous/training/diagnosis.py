@@ -45,7 +45,7 @@ def course_findings(
     usual: TrainingConfig | None = None,
     moving_target: bool = False,
 ) -> Iterator[Finding]:
-    """All checks that need no model.
+    """Yield the findings of all checks that need no model.
 
     Args:
         kept: whether there is a model, which a run writes at its end or where its loss is not finite.
@@ -75,14 +75,14 @@ def course_findings(
 
 
 def trivial_prediction(rows: MetricsRows) -> Iterator[Finding]:
-    """A pre-training that has hardly left the trivial prediction at its end."""
+    """Yield a finding about a pre-training that has hardly left the trivial prediction at its end."""
     share = rows[-1].get("validation_explained")
     if share is not None and share < EXPLAINED and rows[-1]["step"] >= ENOUGH_STEPS:
         yield from finding("explained", share=share, severity="warning")
 
 
 def skipped_steps(rows: MetricsRows) -> Iterator[Finding]:
-    """Steps that were skipped."""
+    """Yield a finding about steps that were skipped."""
     first = next((row for row in rows if row.get("skipped")), None)
     if first is not None:
         yield from finding(
@@ -93,8 +93,8 @@ def skipped_steps(rows: MetricsRows) -> Iterator[Finding]:
 def learning(
     training: TrainingConfig, rows: MetricsRows, classes: int | None, usual: TrainingConfig | None
 ) -> Iterator[Finding]:
-    """A loss that stays where it began, or where guessing is, or that climbs. The learning rate is to blame
-    where it is not a usual one."""
+    """Yield a finding about a loss that stays where it began, or where guessing is, or that climbs. The
+    learning rate is to blame where it is not a usual one."""
     losses = [row["loss"] for row in rows if "loss" in row]
     if not losses or rows[-1]["step"] < ENOUGH_STEPS:
         return
@@ -141,7 +141,8 @@ def usual_rates(training: TrainingConfig, usual: TrainingConfig | None) -> tuple
 
 
 def starving(data: DataConfig | None, rows: MetricsRows) -> Iterator[Finding]:
-    """The first line holds the beginning, when everything is read for the first time."""
+    """Yield a finding about waiting for data. The first line holds the beginning, when everything is read for
+    the first time."""
     later = [row["waiting"] for row in rows[1:] if "waiting" in row]
     long = rows[-1].get("seconds", 0) > WORTH_A_WORD
     if not (later and long and (mean := sum(later) / len(later)) > STARVING):
@@ -182,7 +183,7 @@ def causes_first(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def frozen_encoder(training: TrainingConfig, init: str | None) -> Iterator[Finding]:
-    """Weights that were never trained, and will not be."""
+    """Yield a finding about weights that were never trained, and will not be."""
     learned = "backbone", "stem", "blocks"
     layers = [part for part in training.freeze if part.split(".")[0] in learned]
     if init is None and layers:
@@ -190,8 +191,8 @@ def frozen_encoder(training: TrainingConfig, init: str | None) -> Iterator[Findi
 
 
 def overfitting(rows: MetricsRows, held_out: float | None = None) -> Iterator[Finding]:
-    """Training images are classified much better than others. held_out: the accuracy, if there was no
-    validation."""
+    """Yield a finding where training images are classified much better than others. held_out: the accuracy,
+    if there was no validation."""
     last = next((row for row in reversed(rows) if "accuracy" in row), None)
     measured = next(
         (row["validation_accuracy"] for row in reversed(rows) if "validation_accuracy" in row), held_out
@@ -207,7 +208,7 @@ def overfitting(rows: MetricsRows, held_out: float | None = None) -> Iterator[Fi
 
 
 def bad_file_findings(run: Path) -> Iterator[Finding]:
-    """What bad_files.txt lists."""
+    """Yield what bad_files.txt lists."""
     listed = run / "bad_files.txt"
     rows: list[tuple[str, str]] = []
     for line in read_text(listed).splitlines() if listed.is_file() else []:

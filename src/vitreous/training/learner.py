@@ -56,7 +56,8 @@ def exponential(decay: float, *, warmup: bool = True) -> AverageWeight:
 
 @torch.no_grad()
 def move_towards(model: nn.Module, target: nn.Module, weight: float | Tensor) -> None:
-    """w <- (1 - weight) w + weight t for every parameter of two models of one architecture, sharded alike."""
+    """Move one model towards another: w <- (1 - weight) w + weight t for every parameter of two models of one
+    architecture, sharded alike."""
     # Of shards each process moves its own.
     weights: list[Tensor] = []
     targets: list[Tensor] = []

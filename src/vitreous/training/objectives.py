@@ -80,16 +80,16 @@ def classification(
 def softmax_loss(
     logits: Float[Tensor, "B classes"], targets: BatchTargets, smoothing: float
 ) -> Float[Tensor, ""]:
-    """-sum_c t_c log softmax(y)_c, mean over the batch; t is smoothed to (1 - s) t + s / classes."""
+    """Return -sum_c t_c log softmax(y)_c, mean over the batch; t is smoothed to (1 - s) t + s / classes."""
     return F.cross_entropy(logits, targets, label_smoothing=smoothing)
 
 
 def sigmoid_loss(
     logits: Float[Tensor, "B classes"], targets: BatchTargets, smoothing: float
 ) -> Float[Tensor, ""]:
-    """One binary cross-entropy for each class, summed over the classes as in big_vision, mean over the batch.
-    timm and DeiT-III take the mean over the classes: the learning rate of an Adam is blind to the difference.
-    """
+    """Return one binary cross-entropy for each class, summed over the classes as in big_vision, mean over the
+    batch. timm and DeiT-III take the mean over the classes: the learning rate of an Adam is blind to the
+    difference."""
     if targets.ndim == 1:
         targets = F.one_hot(targets, logits.shape[1]).to(logits.dtype)
     targets = targets * (1 - smoothing) + smoothing / logits.shape[1]
@@ -99,8 +99,8 @@ def sigmoid_loss(
 def several_labels_loss(
     logits: Float[Tensor, "B classes"], targets: Float[Tensor, "B classes"], smoothing: float
 ) -> Float[Tensor, ""]:
-    """The sigmoid loss of images with any number of labels: each yes or no t is smoothed to
-    (1 - s) t + s / 2, since the answers of different classes do not share a sum."""
+    """Return the sigmoid loss of images with any number of labels: each yes or no t is smoothed to (1 - s) t
+    + s / 2, since the answers of different classes do not share a sum."""
     return sigmoid_loss(logits, targets * (1 - smoothing) + smoothing / 2, 0.0)
 
 
@@ -170,8 +170,9 @@ ACCURACY = {"classification": batch_accuracy, "multilabel": label_accuracy}  # b
 
 
 def teacher_loss(logits: BatchLogits, teacher: BatchLogits, config: AnyDistillation) -> Float[Tensor, ""]:
-    """Hard: cross-entropy with the teacher's argmax (Eq. 3). Soft: the Kullback-Leibler divergence from its
-    softened outputs, times temperature squared (Eq. 2; 1503.02531)."""
+    """Return the loss of a teacher's answers. Hard: cross-entropy with the teacher's argmax (Eq. 3). Soft:
+    the Kullback-Leibler divergence from its softened outputs, times temperature squared (Eq. 2; 1503.02531).
+    """
     if config.kind == "hard":
         return F.cross_entropy(logits, teacher.argmax(dim=1))
     t = config.temperature

@@ -347,7 +347,8 @@ def check_free_for_run(path: Path, command: str) -> None:
 
 
 def default_run_path(data_name: str, root: Path = Path("runs"), ending: str = "") -> Path:
-    """runs/<data>-<date-time><ending>, with a number before the ending when two runs begin in one second."""
+    """Return runs/<data>-<date-time><ending>, with a number before the ending when two runs begin in one
+    second."""
     last = Path(data_name.rpartition(":")[2]).name
     name = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in last)
     stem = f"{name.strip('-.') or 'data'}-{datetime.now():%Y%m%d-%H%M%S}"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def parse_part(_: object, tokens: Sequence[Token]) -> float:
-    """0.003 from "0.3%" or "0.003"."""
+    """Return 0.003 from "0.3%" or "0.003"."""
     text = tokens[0].value.replace(" ", "")
     try:
         return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)

@@ -276,8 +276,8 @@ def timings(model: Model, module: nn.Module, batch: int, device: torch.device) -
 
 
 def take_turns(calls: Mapping[str, Callable[[], object]], device: torch.device) -> dict[str, list[float]]:
-    """Seconds of `ROUNDS` calls of each, which take turns, so that a machine that slows down slows all of
-    them; the order turns round from round to round."""
+    """Return the seconds of `ROUNDS` calls of each, which take turns, so that a machine that slows down slows
+    all of them; the order turns round from round to round."""
     for call in calls.values():  # compiling, and what is set up once
         call()
     times: dict[str, list[float]] = {name: [] for name in calls}

@@ -148,17 +148,17 @@ def all_before(node: Node, inputs: Callable[[Node], list[Node]], name: Callable[
 
 
 def casts_to_float32(node: NodeProto) -> bool:
-    """Whether a node of ONNX casts to float32, the type of number 1."""
+    """Return whether a node of ONNX casts to float32, the type of number 1."""
     return node.op_type == "Cast" and any(each.name == "to" and each.i == 1 for each in node.attribute)
 
 
 def is_grouped(node: NodeProto) -> bool:
-    """Whether a node of ONNX is a convolution of groups of channels."""
+    """Return whether a node of ONNX is a convolution of groups of channels."""
     return node.op_type == "Conv" and any(each.name == "group" and each.i > 1 for each in node.attribute)
 
 
 def converts_to_float32(operation: openvino.Node) -> bool:
-    """Whether an operation of OpenVINO casts float64 to float32."""
+    """Return whether an operation of OpenVINO casts float64 to float32."""
     if operation.get_type_name() != "Convert":
         return False
     made, read = operation.get_output_element_type(0), operation.get_input_element_type(0)

@@ -83,8 +83,8 @@ def check_masks(source: str, *, workers: int | None = None) -> DataReport:
 def open_for_checking(
     source: str,
 ) -> tuple[dict[str, MaskedDataset], tuple[str, ...] | None, list[Finding]]:
-    """The parts of a source, as training would split it, before anything in them has been looked at; the
-    names of the classes if they are given; and the files without a partner."""
+    """Return the parts of a source, as training would split it, before anything in them has been looked at;
+    the names of the classes if they are given; and the files without a partner."""
     config = DataConfig()
     if source == DIGIT_PAGES:
         train, validation, test, *_ = open_masked(source, config)
@@ -111,7 +111,7 @@ def open_for_checking(
 
 
 def good_pairs(masked: MaskedDataset, bad: BadFiles, wrong: list[str], workers: int | None) -> ReadablePairs:
-    """What can be read and belongs together; the rest goes to `bad`, or to `wrong` with a sentence."""
+    """Return what can be read and belongs together; the rest goes to `bad`, or to `wrong` with a sentence."""
     indices, pixels, masks = [], [], []
     for index, seen in enumerate(in_threads(partial(look, masked), range(len(masked)), workers=workers)):
         if isinstance(seen, BadImage):
@@ -127,7 +127,7 @@ def good_pairs(masked: MaskedDataset, bad: BadFiles, wrong: list[str], workers: 
 
 
 def look(masked: MaskedDataset, index: int) -> tuple[NDArray[np.int64], bytes] | BadImage | str:
-    """The pixels of each value of a mask and its fingerprint, or what is wrong with the pair."""
+    """Return the pixels of each value of a mask and its fingerprint, or what is wrong with the pair."""
     name = masked.name(index)
     try:
         image, mask = masked.pair(index)
@@ -144,7 +144,7 @@ def look(masked: MaskedDataset, index: int) -> tuple[NDArray[np.int64], bytes] |
 
 
 def class_findings(names: tuple[str, ...], pixels: NDArray[np.int64]) -> Iterator[Finding]:
-    """Classes that no mask to learn from shows, or hardly any, by the pixels of each value in them."""
+    """Yield classes that no mask to learn from shows, or hardly any, by the pixels of each value in them."""
     learned = pixels[: len(names)]
     unseen = [name for name, count in zip(names, learned, strict=True) if not count]
     yield from finding("unseen", unseen, severity="warning")

@@ -44,7 +44,7 @@ class DigitPages(MaskedDataset):
         self.targets = ClassTargets(np.zeros(count, dtype=np.int64), CLASSES)
 
     def pair(self, index: int, how: Preprocessing | int = 3) -> tuple[Stored, Mask]:
-        """A gray page and its mask."""
+        """Return a gray page and its mask."""
         rng = np.random.default_rng((self.seed, self.part, index))
         paper = textured(rng)
         dark = rng.random() < 0.5  # dark ink on light paper, or light on dark
@@ -62,7 +62,7 @@ class DigitPages(MaskedDataset):
 
 
 def textured(rng: np.random.Generator) -> Float[np.ndarray, "H W"]:
-    """Dark paper with smooth clouds and stripes."""
+    """Return dark paper with smooth clouds and stripes."""
     clouds = Image.fromarray(rng.random((6, 6)).astype(np.float32)).resize(
         (SIDE, SIDE), Image.Resampling.BICUBIC
     )
@@ -73,7 +73,8 @@ def textured(rng: np.random.Generator) -> Float[np.ndarray, "H W"]:
 
 
 def squares(rng: np.random.Generator) -> list[tuple[int, int, int]]:
-    """(top, left, side) of some squares on the page that overlap little; what finds no place is left out."""
+    """Return (top, left, side) of some squares on the page that overlap little; what finds no place is left
+    out."""
     found: list[tuple[int, int, int]] = []
     for _ in range(int(rng.integers(FEWEST, MOST + 1))):
         side = int(rng.integers(SMALLEST, LARGEST + 1))
@@ -86,7 +87,7 @@ def squares(rng: np.random.Generator) -> list[tuple[int, int, int]]:
 
 
 def shared(one: tuple[int, int, int], other: tuple[int, int, int]) -> float:
-    """The area that two squares share, as a part of the smaller one."""
+    """Return the area that two squares share, as a part of the smaller one."""
     high = min(one[0] + one[2], other[0] + other[2]) - max(one[0], other[0])
     wide = min(one[1] + one[2], other[1] + other[2]) - max(one[1], other[1])
     return max(high, 0) * max(wide, 0) / min(one[2], other[2]) ** 2
@@ -95,7 +96,7 @@ def shared(one: tuple[int, int, int], other: tuple[int, int, int]) -> float:
 def warped_digit(
     cover: UInt8[np.ndarray, "8 8"], side: int, rng: np.random.Generator
 ) -> Float[np.ndarray, "side side"]:
-    """A digit's ink, 0 ... 1, resized, rotated by up to 12 degrees, stretched and slanted a little."""
+    """Return a digit's ink, 0 ... 1, resized, rotated by up to 12 degrees, stretched and slanted a little."""
     turn, slant = rng.uniform(-0.21, 0.21), rng.uniform(-0.12, 0.12)
     across, along = rng.uniform(0.9, 1.1, size=2) * (8 / side)
     cos, sin = math.cos(turn), math.sin(turn)
@@ -110,8 +111,8 @@ def warped_digit(
 
 
 def open_digit_pages(config: DataConfig) -> MaskSplits:
-    """Pages of 64 x 64 pixels with 3 to 6 digits. `data.validation_fraction` of the training digits make
-    validation pages; `data.split.seed` samples another split of the digits, and other pages."""
+    """Return pages of 64 x 64 pixels with 3 to 6 digits. `data.validation_fraction` of the training digits
+    make validation pages; `data.split.seed` samples another split of the digits, and other pages."""
     train, validation, test = open_digits(config)
     if test is None:
         raise InputError("data.test_fraction=0 leaves no digits for test pages: set it to 0.2, for example")

@@ -69,9 +69,9 @@ class MaskedFiles(MaskedDataset):
 
 
 def open_masked(spec: str, config: DataConfig, *, classes: tuple[str, ...] | None = None) -> MaskSplits:
-    """The parts of a source: "digit-pages", or a folder with images/ and masks/; with parts, train/images and
-    train/masks, or images/train and masks/train, likewise for val and test. A single held-out part is the
-    test set. Without one, `data.test_fraction` is held out.
+    """Return the parts of a source: "digit-pages", or a folder with images/ and masks/; with parts,
+    train/images and train/masks, or images/train and masks/train, likewise for val and test. A single
+    held-out part is the test set. Without one, `data.test_fraction` is held out.
 
     The classes are named in classes.txt (in the folder); without it they are numbers, up to a mask's largest.
     Every file's header is read first, so that what does not belong together is known before training.
@@ -128,7 +128,7 @@ def open_masked(spec: str, config: DataConfig, *, classes: tuple[str, ...] | Non
 
 
 def existing_folder(spec: str) -> Path:
-    """A folder that is there. Raises InputError."""
+    """Return a folder that is there. Raises InputError."""
     root = local_path(spec)
     if not root.is_dir():
         raise InputError(f"there is no folder {spec}: pass {DIGIT_PAGES}, or a folder: {LAYOUT}")
@@ -136,13 +136,14 @@ def existing_folder(spec: str) -> Path:
 
 
 def legend_of(root: Path) -> Legend | None:
-    """What classes.txt says, if there is one."""
+    """Return what classes.txt says, if there is one."""
     file = root / "classes.txt"
     return read_legend(file) if file.is_file() else None
 
 
 def layout(root: Path) -> dict[str, tuple[Path, Path]]:
-    """(images, masks) of each part; "all" where there are no parts. Validation sets are named "val"."""
+    """Return (images, masks) of each part; "all" where there are no parts. Validation sets are named
+    "val"."""
     parts = {}
     for name, part in PARTS.items():
         for pattern in (f"{name}/{{}}", f"{{}}/{name}"):
@@ -158,14 +159,15 @@ def layout(root: Path) -> dict[str, tuple[Path, Path]]:
 
 
 def image_and_mask_folders(root: Path, pattern: str) -> tuple[Path, Path] | None:
-    """(images, masks) below `root`, if both are there: `pattern` with one of their names in the gap."""
+    """Return (images, masks) below `root`, if both are there: `pattern` with one of their names in the
+    gap."""
     images = [root / pattern.format(name) for name in IMAGES if (root / pattern.format(name)).is_dir()]
     masks = [root / pattern.format(name) for name in MASKS if (root / pattern.format(name)).is_dir()]
     return (images[0], masks[0]) if images and masks else None
 
 
 def matched(images: Path, masks: Path) -> tuple[list[tuple[Path, Path]], list[Path], list[Path]]:
-    """(image_of with their masks, image_of without one, masks without an image)."""
+    """Return (image_of with their masks, image_of without one, masks without an image)."""
     mask_of = {str(path.relative_to(masks).with_suffix("")): path for path in images_below(masks)}
     image_of = {str(path.relative_to(images).with_suffix("")): path for path in images_below(images)}
     if not image_of:
@@ -178,8 +180,8 @@ def matched(images: Path, masks: Path) -> tuple[list[tuple[Path, Path]], list[Pa
 
 
 def check_files(pairs: Sequence[tuple[Path, Path]], legend: Legend | None) -> list[tuple[int, int, int]]:
-    """(height, width, channels) of every image that can be opened, by the headers; each mask is as large.
-    What cannot be opened is left for training, which counts and lists it."""
+    """Return (height, width, channels) of every image that can be opened, by the headers; each mask is as
+    large. What cannot be opened is left for training, which counts and lists it."""
 
     def check(pair: tuple[Path, Path]) -> tuple[int, int, int] | None:
         try:
@@ -247,7 +249,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def split_masked(files: Mapping[str, MaskedFiles], config: DataConfig, *, where: str) -> MaskedParts:
-    """(train, validation, test), sampled at random where the folder says nothing."""
+    """Return (train, validation, test), sampled at random where the folder says nothing."""
     held_out = dict(files)
     train = held_out.pop("all", None) or held_out.pop("train")
     if len(train) < 2 and not held_out and config.test_fraction:

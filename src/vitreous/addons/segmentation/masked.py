@@ -80,8 +80,9 @@ class Legend(NamedTuple):
 
 
 def read_legend(path: Path) -> Legend:
-    """classes.txt: a name in each line, the first one class 0; after it, if wanted, its color as #RRGGBB.
-    Raises InputError: it cannot be read, is empty, names a class twice, or colors some lines only."""
+    """Return what classes.txt says: a name in each line, the first one class 0; after it, if wanted, its
+    color as #RRGGBB. Raises InputError: it cannot be read, is empty, names a class twice, or colors some
+    lines only."""
     try:
         lines = [line.strip() for line in read_text(path, "utf-8-sig").splitlines()]
     except (OSError, UnicodeDecodeError) as error:
@@ -104,7 +105,7 @@ def read_legend(path: Path) -> Legend:
 
 
 def check_mode(image: Image.Image, name: str, legend: Legend | None) -> None:
-    """Raises InputError for a mask of colors whose classes are unknown, and for one whose values a lossy
+    """Raise InputError for a mask of colors whose classes are unknown, and for one whose values a lossy
     compression has changed."""
     if image.format in ("JPEG", "MPO"):
         raise InputError(
@@ -122,8 +123,8 @@ def check_mode(image: Image.Image, name: str, legend: Legend | None) -> None:
 
 
 def read_mask(path: Path, legend: Legend | None) -> Mask:
-    """The class of each pixel of a file, 255 where there is none; without a legend any. Raises BadImage,
-    InputError."""
+    """Return the class of each pixel of a file, 255 where there is none; without a legend any. Raises
+    BadImage, InputError."""
     name = str(path)
     image = open_image(bytes_of_file(path), name)
     check_mode(image, name, legend)
@@ -142,7 +143,7 @@ def read_mask(path: Path, legend: Legend | None) -> Mask:
 
 
 def from_colors(pixels: UInt8[np.ndarray, "H W 3"], name: str, legend: Legend) -> Mask:
-    """The classes whose colors the pixels have; white is left out unless it is a class's."""
+    """Return the classes whose colors the pixels have; white is left out unless it is a class's."""
     code = pixels.astype(np.int64) @ np.array([1 << 16, 1 << 8, 1])
     mask = np.full(code.shape, IGNORED, dtype=np.uint8)
     known = code == 0xFFFFFF
@@ -237,7 +238,7 @@ GOLDEN = 0.618033988749895  # of the circle of hues: turns by it never come clos
 
 
 def palette(classes: int) -> UInt8[np.ndarray, "classes 3"]:
-    """An RGB color for each class; class 0, the background where there is one, is nearly black."""
+    """Return an RGB color for each class; class 0, the background where there is one, is nearly black."""
     colors = list(CONTRAST[:classes])
     for number in range(len(colors), classes):
         light, strong = ((0.85, 0.75), (0.6, 0.9), (0.95, 0.45))[number % 3]
@@ -247,7 +248,7 @@ def palette(classes: int) -> UInt8[np.ndarray, "classes 3"]:
 
 
 def mask_image(mask: UInt8[np.ndarray, "H W"], classes: int) -> Image.Image:
-    """A mask as an image with a palette: the pixels' values are the class numbers, 255 is white."""
+    """Return a mask as an image with a palette: the pixels' values are the class numbers, 255 is white."""
     image = Image.fromarray(mask)
     colors = np.full((256, 3), 255, dtype=np.uint8)
     colors[:classes] = palette(classes)
@@ -258,7 +259,7 @@ def mask_image(mask: UInt8[np.ndarray, "H W"], classes: int) -> Image.Image:
 def overlaid(
     image: UInt8[np.ndarray, "H W 3"], mask: UInt8[np.ndarray, "H W"], classes: int
 ) -> UInt8[np.ndarray, "H W 3"]:
-    """The image in gray under the classes' colors; class 0 is left clear."""
+    """Return the image in gray under the classes' colors; class 0 is left clear."""
     gray = image.mean(axis=2, keepdims=True)
     weight = np.where(mask == 0, 0.0, COVER)[..., None]
     colors = np.asarray(mask_image(mask, classes).convert("RGB"))

@@ -152,11 +152,11 @@ class Segmenter(WithEncoder):
         return steps
 
     def masks(self, images: Images) -> Float[Tensor, "B classes h w"]:
-        """Class logits of each patch, or of each cell of a patch."""
+        """Return class logits of each patch, or of each cell of a patch."""
         return self.head(self.patches(self.tokens(images)))
 
     def patches(self, z: Float[Tensor, "B T D"]) -> Float[Tensor, "B N D"]:
-        """The tokens without the prefix."""
+        """Return the tokens without the prefix."""
         return z[:, self.config.num_prefix_tokens :]
 
     def upsample(self, masks: Float[Tensor, "B classes h w"]) -> Float[Tensor, "B classes H W"]:
@@ -168,7 +168,7 @@ class Segmenter(WithEncoder):
         return masks[:, :, :height, :width]
 
     def forward(self, images: Images) -> Float[Tensor, "B classes H W"]:
-        """Class logits of each pixel."""
+        """Return class logits of each pixel."""
         return self.upsample(self.masks(images))
 
 

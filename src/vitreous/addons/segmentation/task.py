@@ -95,8 +95,9 @@ class SegmentationConfig(RunConfig):
 
 
 def masks_config(data: MaskSplits) -> SegmentationConfig:
-    """For a user's own images, from scratch: a small ViT after convolutions, at 128x128 or, of images that
-    are large enough, at 256x256; random crops, mirrored where that is asked for."""
+    """Return the configuration for a user's own images, from scratch: a small ViT after convolutions, at
+    128x128 or, of images that are large enough, at 256x256; random crops, mirrored where that is asked for.
+    """
     images = len(data.train)
     model: dict[str, Any] = {"num_classes": len(data.train.classes), "channels": data.summary.channels}
     if min(data.summary.height, data.summary.width) >= LARGE:
@@ -110,8 +111,9 @@ def masks_config(data: MaskSplits) -> SegmentationConfig:
 
 
 def fine_tuning_config(data: MaskSplits) -> SegmentationConfig:
-    """The same, on the encoder of a checkpoint: a smaller rate, fewer epochs; its architecture and sizes come
-    from the checkpoint. The mask Transformer, and one logit for each patch and class, as in the paper."""
+    """Return the same on the encoder of a checkpoint: a smaller rate, fewer epochs; its architecture and
+    sizes come from the checkpoint. The mask Transformer, and one logit for each patch and class, as in the
+    paper."""
     base = masks_config(data)
     epochs = max((base.training.epochs or 0) / 4, 10)
     training = {"peak_lr": 2e-4, "length": length_of(epochs=epochs)}
@@ -234,7 +236,8 @@ class Segmentation(ImageTask[SegmentationConfig, MaskSplits, nn.Module]):
         return RecipeChoice(config, (Reason(why),))
 
     def for_checkpoint(self, settings: Tree, init: str) -> dict[str, Any]:
-        """Images are not cropped, and there is no norm after a pooling."""
+        """Return the user's settings over images that are not cropped and a model without a norm after a
+        pooling."""
         config, _ = described_checkpoint(init)
         if type(config) is not ViTConfig:  # but not a Segmenter, for example
             raise InputError(NO_PATCHES.format(init))
@@ -254,7 +257,8 @@ class Segmentation(ImageTask[SegmentationConfig, MaskSplits, nn.Module]):
         return {"validation_miou": found.miou, "validation_accuracy": found.pixel_accuracy}
 
     def unsplit(self, source: str) -> Tree:
-        """The bundled pages are made of digits that are always split."""
+        """Return the settings that open data whole; the bundled pages are made of digits that are always
+        split."""
         return {"validation_fraction": 0.0} if source == DIGIT_PAGES else super().unsplit(source)
 
     def evaluate(self, answerer: Any, examples: ImageDataset, **options: Any) -> SegmentationEvaluation:

@@ -76,8 +76,8 @@ class Contrastive(nn.Module):
     def forward(
         self, images: Views | Float[Tensor, "B C H W"], generator: torch.Generator
     ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
-        """The loss, and the share of views whose nearest is the other one of their image; the views of whole
-        images are cut here."""
+        """Return the loss, and the share of views whose nearest is the other one of their image; the views of
+        whole images are cut here."""
         shown = self.model.preprocessing
         views = images if isinstance(images, Views) else self.crops(images, shown, generator)
         pairs = views.images.transpose(0, 1).flatten(0, 1)  # all first views, then all second ones
@@ -112,8 +112,8 @@ def standardized(features: Float[Tensor, "B D"], *, together: bool) -> Float[Ten
 def contrastive_loss(
     first: Float[Tensor, "B D"], second: Float[Tensor, "B D"], *, temperature: float, together: bool = False
 ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
-    """NT-Xent (Eq. 1): the mean over all 2 B views of -log softmax of the similarity to the other view of
-    the same image, among all views but itself; and the share of views that are most similar to it.
+    """Return NT-Xent (Eq. 1): the mean over all 2 B views of -log softmax of the similarity to the other view
+    of the same image, among all views but itself; and the share of views that are most similar to it.
 
     Args:
         first, second: vectors of length one.

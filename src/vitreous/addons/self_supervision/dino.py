@@ -124,7 +124,7 @@ class DINO(nn.Module):
         return self.center, self.step
 
     def train(self, mode: bool = True) -> DINO:
-        """The teacher never drops anything."""
+        """Set the mode of the student; the teacher never drops anything."""
         super().train(mode)
         self.teacher.eval()
         return self
@@ -132,7 +132,7 @@ class DINO(nn.Module):
     def forward(
         self, images: Views | Float[Tensor, "B C H W"], generator: torch.Generator
     ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
-        """The loss over all pairs of different views; those of whole images are cut here."""
+        """Return the loss over all pairs of different views; those of whole images are cut here."""
         done = self.done
         shown = self.model.preprocessing
         views = images if isinstance(images, Views) else self.crops(images, shown, generator)
@@ -175,8 +175,8 @@ class DINO(nn.Module):
 
     @torch.no_grad()
     def after_step(self, measured: MicroBatchMeasures, taken: Bool[Tensor, ""]) -> None:
-        """After a step of the optimizer that was `taken` the teacher follows the student, and the center the
-        teacher's outputs; one that was skipped changes nothing."""
+        """Let the teacher follow the student after a step of the optimizer that was `taken`, and the center
+        the teacher's outputs; one that was skipped changes nothing."""
         images = sum(count for count, _ in measured)
         means = torch.stack([count / images * means["outputs"] for count, means in measured])
         self.recenter(means.sum(dim=0), taken)
@@ -185,14 +185,14 @@ class DINO(nn.Module):
 
     @torch.no_grad()
     def follow(self, done: Float[Tensor, ""], taken: Bool[Tensor, ""]) -> None:
-        """theta_t <- m theta_t + (1 - m) theta_s, m rising to 1 along a cosine."""
+        """Move the teacher: theta_t <- m theta_t + (1 - m) theta_s, m rising to 1 along a cosine."""
         weight = (1 - self.config.teacher_momentum) * (torch.cos(math.pi * done) + 1) / 2 * taken
         for teacher, student in ((self.teacher, self.model), (self.teacher_head, self.head)):
             move_towards(teacher, student, weight.float())
 
     @torch.no_grad()
     def recenter(self, mean: Float[Tensor, " prototypes"], taken: Bool[Tensor, ""]) -> None:
-        """c <- m c + (1 - m) mean of the teacher's outputs, over all processes (Eq. 4)."""
+        """Move the center: c <- m c + (1 - m) mean of the teacher's outputs, over all processes (Eq. 4)."""
         if torch.distributed.is_initialized():
             torch.distributed.all_reduce(mean)
             mean /= torch.distributed.get_world_size()
@@ -200,7 +200,7 @@ class DINO(nn.Module):
         self.center.copy_(torch.where(taken, moved, self.center))  # the outputs may not be numbers
 
     def teacher_temperature(self, done: Float[Tensor, ""]) -> Float[Tensor, ""]:
-        """Sharpness of the teacher: linear from its start to its end value, then constant."""
+        """Return the sharpness of the teacher: linear from its start to its end value, then constant."""
         start, warmup = self.config.teacher_temperature_start, self.config.teacher_temperature_warmup
         warm = (done / warmup).clamp(max=1.0) if warmup else torch.ones_like(done)
         return start + (self.config.teacher_temperature - start) * warm
@@ -209,16 +209,16 @@ class DINO(nn.Module):
 def cross_view_loss(
     student: Float[Tensor, "V2 B prototypes"], targets: Float[Tensor, "V B prototypes"], *, temperature: float
 ) -> Float[Tensor, ""]:
-    """Mean of the cross-entropies H(teacher's view, student's view) over all pairs of different views
-    (Eq. 3). The student's first views are the teacher's, in the same order."""
+    """Return the mean of the cross-entropies H(teacher's view, student's view) over all pairs of different
+    views (Eq. 3). The student's first views are the teacher's, in the same order."""
     logs = F.log_softmax(student / temperature, dim=-1)
     pairs = [(target, log) for t, target in enumerate(targets) for s, log in enumerate(logs) if s != t]
     return torch.stack([-(target * log).sum(dim=-1).mean() for target, log in pairs]).mean()
 
 
 def signs_of_collapse(targets: Float[Tensor, "V B prototypes"]) -> dict[str, Tensor]:
-    """Entropies of the teacher's answers: of each, which nears log K where all prototypes are equal, and of
-    their mean, which nears 0 where one prototype answers for every image (section 5.3)."""
+    """Return the entropies of the teacher's answers: of each, which nears log K where all prototypes are
+    equal, and of their mean, which nears 0 where one prototype answers for every image (section 5.3)."""
 
     def entropy(shares: Tensor) -> Tensor:
         return torch.special.entr(shares).sum(dim=-1).mean()
@@ -227,7 +227,7 @@ def signs_of_collapse(targets: Float[Tensor, "V B prototypes"]) -> dict[str, Ten
 
 
 def feature_width(model: Model) -> int:
-    """Channels of `model.features`."""
+    """Return the channels of `model.features`."""
     if isinstance(model.config, ViTConfig) and model.config.distillation_token:
         raise InputError(
             "views are compared by one feature vector each, and a model with a distillation token has two: "

@@ -57,7 +57,7 @@ class FeatureDistillation(nn.Module):
     def forward(
         self, images: Float[Tensor, "B C H W"], generator: torch.Generator
     ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
-        """The distance to the teacher's features, and their mean cosine similarity."""
+        """Return the distance to the teacher's features, and their mean cosine similarity."""
         targets = self.targets(images)
         predicted = self.prediction(self.model.features(images).flatten(1)).float()
         similarity = F.cosine_similarity(predicted, targets).mean()

@@ -64,7 +64,8 @@ class ContrastiveRunConfig(ViewsRunConfig):
 
     @classmethod
     def following(cls, tree: Tree, override: Tree) -> Tree:
-        """The loss grows with the images that are compared: evaluation compares as many."""
+        """Return the batch of the evaluation: the loss grows with the images that are compared, and it
+        compares as many."""
         found, asked = dict(super().following(tree, override)), override.get("training", {})
         batch, machine = tree["training"]["batch_size"], tree["training"]["machine"]
         parts = machine.get("grad_accum_steps", 1) if isinstance(machine, Mapping) else 1
@@ -138,7 +139,8 @@ class ContrastiveTask(OfViews[ContrastiveRunConfig]):
     adapting_rate = 0.5  # views change less than what masks hide
 
     def suited(self, config: RunConfig, data: DataSummary) -> Tree:
-        """Views are mirrored where `train` mirrors: a letter is none in the mirror, and `train` knows."""
+        """Return views that are mirrored where `train` mirrors: a letter is none in the mirror, and `train`
+        knows."""
         views = {"flip": config.augmentation.flip[0]}
         if data.channels != 3:
             views["blur"] = GRAY_VIEWS.blur
@@ -150,7 +152,8 @@ class ContrastiveTask(OfViews[ContrastiveRunConfig]):
 
 
 def collapse(rows: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
-    """The teacher gives every image the same answer: one tells no more than their mean."""
+    """Yield a finding where the teacher gives every image the same answer: one tells no more than their
+    mean."""
     last = rows[-1] if rows else {}
     if not {"teacher_entropy", "marginal_entropy"} <= last.keys() or last["step"] < ENOUGH_STEPS:
         return

@@ -120,8 +120,8 @@ class Server:
     async def answers(
         self, endpoint: str, uploads: Sequence[Upload], parameters: Config
     ) -> list[AnswerAndFailure]:
-        """The answers to all images of a request, in order. Raises Refused: the queue is full, or it takes
-        too long."""
+        """Return the answers to all images of a request, in order. Raises Refused: the queue is full, or it
+        takes too long."""
         model, batcher, count = self.loaded.model, self.batchers[endpoint], len(uploads)
         loop = asyncio.get_running_loop()
         if self.inside + count > self.limits.queue:  # none of them is taken
@@ -150,7 +150,7 @@ class Server:
 
 
 def build_app(server: Server, *, hosts: Collection[str] | None, token: str | None) -> FastAPI:
-    """The application of a server; of `hosts` and `token` see `Guard`."""
+    """Return the application of a server; of `hosts` and `token` see `Guard`."""
     app = FastAPI(
         title=f"vitreous serve {server.loaded.about['name']}",
         version=__version__,
@@ -177,7 +177,7 @@ def build_app(server: Server, *, hosts: Collection[str] | None, token: str | Non
 
 
 def add_endpoint(app: FastAPI, server: Server, endpoint: Endpoint) -> None:
-    """POST /v1/NAME, and its documentation."""
+    """Add POST /v1/NAME, and its documentation."""
 
     async def handle(request: Request) -> Response:
         images, given = await read_images(request, server.limits)
@@ -217,9 +217,9 @@ def add_endpoint(app: FastAPI, server: Server, endpoint: Endpoint) -> None:
 
 
 async def read_images(request: Request, limits: ServerLimits) -> tuple[list[Upload], dict[str, str]]:
-    """What a request brings: images, those of a form (every part with a file name, whatever its field is
-    called) or the one that is the body itself; and the parameters in its query and in the other parts. Raises
-    Refused."""
+    """Return what a request brings: images, those of a form (every part with a file name, whatever its field
+    is called) or the one that is the body itself; and the parameters in its query and in the other parts.
+    Raises Refused."""
     images: list[Upload] = []
     parameters = dict(request.query_params)
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -248,8 +248,8 @@ async def read_images(request: Request, limits: ServerLimits) -> tuple[list[Uplo
 
 
 def answers_response(key: str, answers: Sequence[AnswerAndFailure]) -> Response:
-    """The answers, the images without one, and what is missing of damaged ones; a refusal where not one has
-    an answer, which says the name of the first."""
+    """Return the answers, the images without one, and what is missing of damaged ones; a refusal where not
+    one has an answer, which says the name of the first."""
     failed = [wrong for answer, wrong in answers if answer is None and wrong]
     if len(failed) == len(answers):
         more = f"; {len(failed) - 1} more cannot be answered either" if len(failed) > 1 else ""
@@ -269,7 +269,7 @@ def answers_response(key: str, answers: Sequence[AnswerAndFailure]) -> Response:
 
 
 def add_facts(app: FastAPI, server: Server) -> None:
-    """What is answered without an image: the model, health, counters, the page."""
+    """Add what is answered without an image: the model, health, counters, the page."""
 
     @app.get("/v1/model", summary="The model that is served: task, labels, preprocessing, size")
     async def facts() -> dict[str, object]:
@@ -332,7 +332,7 @@ IMAGES = {
 
 
 def query_parameters(endpoint: Endpoint) -> list[dict[str, object]]:
-    """The parameters of the query; the same names do in a form."""
+    """Return the parameters of the query; the same names do in a form."""
     schema = endpoint.parameters.model_json_schema()
     return [
         {

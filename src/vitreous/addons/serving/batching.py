@@ -47,7 +47,7 @@ class Batcher(Generic[Question, Answer]):
         self.running: asyncio.Task[None] | None = None
 
     async def ask(self, question: Question) -> Answer:
-        """The answer, or what `work` raised. Cancelling gives the question up."""
+        """Return the answer, or raise what `work` raised. Cancelling gives the question up."""
         loop = asyncio.get_running_loop()
         waiting = Waiting[Question, Answer](question, loop.create_future(), loop.time())
         self.waiting.append(waiting)

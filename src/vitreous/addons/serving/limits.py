@@ -80,7 +80,7 @@ class Guard:
         )
 
     def check_access(self, scope: Scope, headers: Headers) -> None:
-        """Raises Refused for a request that is not answered."""
+        """Raise Refused for a request that is not answered."""
         host, origin = headers.get("host", ""), headers.get("origin")
         try:
             name, page = urlsplit(f"//{host}").hostname or "", urlsplit(origin or "")
@@ -173,7 +173,8 @@ class LimitedBody:
 
 
 def most_connections(wanted: int) -> int:
-    """How many connections there are files for, with some left for other files; as many as wanted at most."""
+    """Return how many connections there are files for, with some left for other files; as many as wanted at
+    most."""
     try:
         import resource
     except ImportError:  # Windows

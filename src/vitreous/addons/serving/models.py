@@ -127,7 +127,7 @@ class LookAnswer(BaseModel):
 
 
 def parse_parameters(given: Mapping[str, object], kind: type[Config]) -> Config:
-    """The parameters of a request. Raises InputError: an unknown name, or a value that does not do."""
+    """Return the parameters of a request. Raises InputError: an unknown name, or a value that does not do."""
     known = list(kind.model_fields)
     for name in given:
         if name not in known:
@@ -163,7 +163,7 @@ class ServedModel:
         self.endpoints = tuple(self.offered())
 
     def offered(self) -> list[Endpoint]:
-        """What this model can be asked; the first is the page's."""
+        """Return what this model can be asked; the first is the page's."""
         summary = "The features of images: the vectors that the head receives"
         offered = [Endpoint("embed", "features", summary, NoParameters, FeaturesAnswer, self.features)]
         if isinstance(self.model, ViT) and not self.model.has_untrained_layers:
@@ -176,8 +176,8 @@ class ServedModel:
         return offered
 
     def prepare(self, data: bytes, name: str) -> tuple[Tensor, str | None]:
-        """What `vitreous predict` makes of an image: its pixels at the model's size; and what is missing of
-        it. No pixel is decoded before the header allows it. Raises BadImage."""
+        """Return what `vitreous predict` makes of an image: its pixels at the model's size; and what is
+        missing of it. No pixel is decoded before the header allows it. Raises BadImage."""
         preprocessing = self.model.preprocessing
 
         def allow(size: tuple[int, int], format: str | None) -> None:
@@ -199,7 +199,7 @@ class ServedModel:
         return evaluation_pixels(image, preprocessing), image.damage
 
     def batch(self, questions: Sequence[Question]) -> Float[Tensor, "B C H W"]:
-        """The images of questions, normalized."""
+        """Return the images of questions, normalized."""
         pixels = torch.stack([each.pixels for each in questions]).to(self.device)
         return self.model.preprocessing.normalize(pixels)
 
@@ -213,7 +213,7 @@ class ServedModel:
         return answers
 
     def look(self, questions: Sequence[Question]) -> list[AnswerBody]:
-        """The map of one image; as a PNG, or as numbers."""
+        """Return the map of one image; as a PNG, or as numbers."""
         (question,) = questions
         wanted: AttentionQuery = question.parameters
         assert isinstance(self.model, ViT)  # else it is not offered
@@ -227,7 +227,7 @@ class ServedModel:
         return [{"path": question.name, "kind": wanted.kind, "of": of, "grid": grid, "values": rows}]
 
     def facts(self) -> dict[str, object]:
-        """What GET /v1/model says of the model itself."""
+        """Return what GET /v1/model says of the model itself."""
         facts: dict[str, object] = {
             "labels": self.labels,
             "preprocessing": self.model.preprocessing.model_dump(mode="json"),
@@ -304,7 +304,7 @@ KINDS: dict[OutputKind, type[ServedModel]] = {
 def requested_map(
     model: ViT, images: Float[Tensor, "1 C H W"], wanted: AttentionQuery
 ) -> tuple[str, Float[Tensor, "rows columns"]]:
-    """The name of what asks, or the label that evidence is for; and a weight for each patch. Raises
+    """Return the name of what asks, or the label that evidence is for; and a weight for each patch. Raises
     InputError: no such layer, head, patch or class."""
     config = model.config
     if wanted.kind == "evidence":

@@ -19,7 +19,7 @@ with open("image.png", "rb") as file:
 
 
 def page_of(served: ServedModel, about: Mapping[str, object]) -> str:
-    """The page's HTML."""
+    """Return the page's HTML."""
     facts, model = served.facts(), served.model
     height, width = model.preprocessing.size
     shown = {

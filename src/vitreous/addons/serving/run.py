@@ -128,7 +128,7 @@ def serve_model(
 
 
 async def load_again(server: Server, load_model: Callable[[], Loaded], asked: asyncio.Event) -> None:
-    """Whenever it is asked for, load the model beside the one that answers, and let it take its place; that
+    """Load the model beside the one that answers, whenever it is asked for, and let it take its place; that
     one is kept where the new one cannot be served."""
     loop = asyncio.get_running_loop()
     while await asked.wait():
@@ -151,15 +151,15 @@ async def load_again(server: Server, load_model: Callable[[], Loaded], asked: as
 
 
 def hosts_of(host: str, allowed: Sequence[str]) -> frozenset[str] | None:
-    """The names that a server on `host` answers for, in lower case; None: any, where others can reach it and
-    none is given."""
+    """Return the names that a server on `host` answers for, in lower case; None: any, where others can reach
+    it and none is given."""
     if host not in LOOPBACK and not allowed:
         return None
     return frozenset(each.lower() for each in (host, *allowed, *LOOPBACK))
 
 
 def read_token(path: Path) -> str:
-    """The token in a file. Raises InputError for a file without one, or with a short one."""
+    """Return the token in a file. Raises InputError for a file without one, or with a short one."""
     try:
         token = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -173,8 +173,8 @@ def read_token(path: Path) -> str:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket at an address. It does not listen yet, so that no client waits for a model that still loads.
-    Raises InputError: no such address, or it is taken."""
+    """Return a socket at an address. It does not listen yet, so that no client waits for a model that still
+    loads. Raises InputError: no such address, or it is taken."""
     if not 0 <= port <= 65535:
         raise InputError(f"{Param('port')} {port} is not a port: use 1 to 65535, or 0 for any free port")
     try:
@@ -194,7 +194,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def refused(error: OSError, host: str, port: int) -> str:
-    """Why an address cannot be had."""
+    """Return why an address cannot be had."""
     if error.errno == errno.EADDRINUSE:
         return (
             f"port {port} is in use: stop what runs there, or choose another with {Param('port')} {port + 1}"
@@ -204,7 +204,7 @@ def refused(error: OSError, host: str, port: int) -> str:
 
 
 def address_of(opened: socket.socket) -> str:
-    """http://HOST:PORT, with a host that a browser on this machine can open."""
+    """Return http://HOST:PORT, with a host that a browser on this machine can open."""
     host, port = opened.getsockname()[:2]
     host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
     return f"http://{host}:{port}"
@@ -274,7 +274,7 @@ class GuardedConnection:
         super().send_400_response(msg)  # type: ignore[misc]
 
     def waits(self) -> bool:
-        """Whether it is the client's turn to send."""
+        """Return whether it is the client's turn to send."""
         return self.cycle is None or self.cycle.response_complete or self.cycle.more_body
 
     def expect_headers(self) -> None:
@@ -320,7 +320,7 @@ class LimitedServer(uvicorn.Server):
 def server_of(
     app: FastAPI, limits: ServerLimits, protocol: type[asyncio.Protocol] = AutoHTTPProtocol
 ) -> uvicorn.Server:
-    """uvicorn's server with limited connections.
+    """Return uvicorn's server with limited connections.
 
     Args:
         protocol: uvicorn's connection, which parses HTTP; by default with the faster library that is there.

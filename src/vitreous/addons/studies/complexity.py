@@ -29,7 +29,8 @@ def attention(width: int) -> Layer:
 
 
 def restricted(width: int) -> Layer:
-    """Attention to the r / 2 positions on each side: a block of as many queries has three blocks of keys."""
+    """Return attention to the r / 2 positions on each side: a block of as many queries has three blocks of
+    keys."""
     half = NEIGHBORS // 2
 
     def run(z: Tensor) -> Tensor:
@@ -140,14 +141,14 @@ def counted_operations(run: Layer, length: int, width: int) -> float:
 
 
 def exponent(values: Sequence[int], costs: Sequence[float]) -> float:
-    """The slope in double logarithms over the upper values, where what a call costs in any case
-    counts least."""
+    """Return the slope in double logarithms over the upper values, where what a call costs in any case counts
+    least."""
     upper = slice(len(values) - 3, None)
     return float(np.polyfit([math.log(v) for v in values[upper]], np.log(costs[upper]), 1)[0])
 
 
 def complexity() -> Study:
-    """Operations are counted, and a test holds them to the formulas; times are those of a machine and decide
-    no claim."""
+    """Return the study of costs. Operations are counted, and a test holds them to the formulas; times are
+    those of a machine and decide no claim."""
     variants = [Variant(name, LayerTrial(name), paper) for name, (_, paper, _) in LAYERS.items()]
     return Study("complexity", tuple(variants), (), "time-n", False, TRANSFORMER_PAPER, "layers")

@@ -81,7 +81,7 @@ def positions() -> Study:
 def swept(
     name: str, trial: TrainingSetup, factor: float = 1.0, paper: str = "", more: tuple[float, ...] = ()
 ) -> list[Variant]:
-    """A group: the trial with each of the learning rates and `more` of them, all times `factor`."""
+    """Return a group: the trial with each of the learning rates and `more` of them, all times `factor`."""
     variants: list[Variant] = []
     for rate in RATES + more:
         times = factor * rate
@@ -91,7 +91,7 @@ def swept(
 
 
 def head() -> Study:
-    """Each pooling with its own best learning rate."""
+    """Return the study of each pooling with its own best learning rate."""
     base = count(BASE, MANY, steps=LONG)
     mean = base.change({"class_token": False, "pooling": "mean"})
     terms = (1, "mean"), (-1, "class token")
@@ -101,8 +101,9 @@ def head() -> Study:
 
 
 def optimizer() -> Study:
-    """Pre-training with each optimizer at several learning rates; SGD's are larger, as in the paper. No
-    claims: the best rates of the ResNet were the largest of three, and those of four have not been run."""
+    """Return the study of pre-training with each optimizer at several learning rates; SGD's are larger, as in
+    the paper. No claims: the best rates of the ResNet were the largest of three, and those of four have not
+    been run."""
     variants = list[Variant]()
     resnet = ARCHITECTURES["ResNet"].change(rate=1e-2)
     for name, trial, more in (("ResNet", resnet, (10.0,)), ("ViT", ARCHITECTURES["ViT"], ())):
@@ -114,14 +115,15 @@ def optimizer() -> Study:
 
 
 def token_operations(model: Tree) -> float:
-    """Of a token in all layers: projections, attention over 17 tokens for patches of 4 pixels, and MLP."""
+    """Return the operations of a token in all layers: projections, attention over 17 tokens for patches of 4
+    pixels, and MLP."""
     width, tokens = model["width"], (16 // model["patch_size"][0]) ** 2 + 1
     layer = 4 * width**2 + 2 * tokens * width + 2 * width * model["mlp_dim"]
     return float(tokens * model["depth"] * layer)
 
 
 def shape() -> Study:
-    """One dimension at a time, smaller and larger."""
+    """Return the study of one dimension at a time, smaller and larger."""
     changes: dict[str, dict[str, object]] = {
         "the base": {},
         "depth, third": {"depth": 1},
@@ -151,7 +153,8 @@ def shape() -> Study:
 
 
 def resolution() -> Study:
-    """From a model of half the size, where shapes are still visible, and from one of the whole size."""
+    """Return the study of fine-tuning from a model of half the size, where shapes are still visible, and from
+    one of the whole size."""
     high = POSITIONS.change({"position": {"kind": "learned", "init_std": INIT_STD}})
     start = high.change({"image_size": (8, 8)})
     tuning: dict[str, Any] = {"start": start, "steps": high.steps // 2, "rate": high.rate / 3}
@@ -168,7 +171,8 @@ def resolution() -> Study:
 
 
 def data_size() -> Study:
-    """Each architecture, pre-trained on few to many images in equal steps, without regularization."""
+    """Return the study of each architecture, pre-trained on few to many images in equal steps, without
+    regularization."""
     variants: list[Variant] = []
     for name, trial in ARCHITECTURES.items():
         for images in SIZES:
@@ -187,7 +191,8 @@ def data_size() -> Study:
 
 
 def compute() -> Study:
-    """Each architecture, pre-trained for short to long on images of which none is seen twice."""
+    """Return the study of each architecture, pre-trained for short to long on images of which none is seen
+    twice."""
     variants: list[Variant] = []
     for name, trial in ARCHITECTURES.items():
         for steps in COMPUTE:
@@ -200,7 +205,8 @@ def compute() -> Study:
 
 
 def transfer() -> Study:
-    """The same few labels, after pre-training on images without or with labels of other things."""
+    """Return the study of the same few labels after pre-training on images without or with labels of other
+    things."""
     data, mean = f"{WORLD},looks=same", {"class_token": False, "pooling": "mean"}
     scratch = count(BASE.change(mean, data=data), LABELED)
     pre = count(BASE.change(mean, data=data), MANY, steps=LONG)
@@ -222,7 +228,7 @@ def transfer() -> Study:
 
 
 def attention() -> Study:
-    """On 36 patches, in four layers and in three after a convolution."""
+    """Return the study of attention on 36 patches, in four layers and in three after a convolution."""
     large = BASE.change(data=WORLD.replace("@16", "@24"), measures=("accuracy", "heads", "positions"))
     vit = count(large.change({"depth": 4}), MANY, steps=LONG)
     hybrid = vit.change({**HYBRID, "depth": 3}, measures=("accuracy", "heads"))
@@ -244,7 +250,8 @@ def attention() -> Study:
 
 
 def inductive_bias() -> Study:
-    """Learned in the middle of the image: features of textures under shifts, and shapes that have moved."""
+    """Return the study of what is learned in the middle of the image: features of textures under shifts, and
+    shapes that have moved."""
     shifted: list[Variant] = []
     moved: list[Variant] = []
     for name, trial in ARCHITECTURES.items():
@@ -259,7 +266,7 @@ def inductive_bias() -> Study:
 
 
 def initialization() -> Study:
-    """Without a training step: what the architectures know of images before they see one."""
+    """Return the study without a training step: what the architectures know of images before they see one."""
     fresh = {name: trial.change(steps=0, measures=("shifts",)) for name, trial in ARCHITECTURES.items()}
     none: dict[str, object] = {"position": {"kind": "none"}}
     # Many patches, so that a chance correlation is small.

@@ -86,7 +86,8 @@ def draw_formula(group: int, number: int, size: int) -> Image.Image:
 
 
 def fractal(group: int, size: int, rng: Rng) -> GrayImage:
-    """The attractor of an iterated function system, of which one number is changed by up to a tenth."""
+    """Return the attractor of an iterated function system, of which one number is changed by up to a
+    tenth."""
     maps, shifts, shares = iterated_functions(group)
     maps = maps.copy()
     maps[rng.integers(len(maps)), rng.integers(2), rng.integers(2)] *= rng.uniform(0.85, 1.1)
@@ -138,7 +139,7 @@ def attractor(maps: NDArray[np.float64], shifts: Points, shares: NDArray[np.floa
 
 
 def contour(group: int, size: int, rng: Rng) -> GrayImage:
-    """A closed curve: filled, as an outline, hatched, or as outlines inside each other."""
+    """Return a closed curve: filled, as an outline, hatched, or as outlines inside each other."""
     own = numpy_generator(0, "formula", group)
     corners = int(own.integers(3, 13)) if own.random() < 0.5 else 96
     waves = np.arange(1, 2 + int(own.integers(1, 6)))
@@ -179,7 +180,8 @@ def contour(group: int, size: int, rng: Rng) -> GrayImage:
 
 
 def strokes(group: int, size: int, rng: Rng) -> GrayImage:
-    """A character of curved and straight strokes, with a round or broad pen, as a row of dots, or hollow."""
+    """Return a character of curved and straight strokes, with a round or broad pen, as a row of dots, or
+    hollow."""
     t = np.linspace(0, 1, 20)[:, None]
     canvas = Image.new("L", (size * FINE, size * FINE))
     pen, style = ImageDraw.Draw(canvas), rng.random()
@@ -224,7 +226,8 @@ def stroke_corners(group: int) -> NDArray[np.float64]:
 
 
 def pattern(group: int, size: int, rng: Rng) -> GrayImage:
-    """One to three periodic or random waves, combined, at a changed scale, angle and phase, slightly bent."""
+    """Return one to three periodic or random waves, combined, at a changed scale, angle and phase, slightly
+    bent."""
     own = numpy_generator(0, "formula", group)
     y, x = np.mgrid[:size, :size] * (2 / size) - 1
     bends = rng.uniform(0, 0.05, 2)[:, None, None] * np.sin(

@@ -185,8 +185,8 @@ class Laboratory:
         return "fp32" if self.device.type == "cpu" else "bf16"
 
     def run(self, trial: AnyTrial, seed: int) -> tuple[Path, TrialResult]:
-        """The folder of a trial, and its result, from the cache or new. Raises InputError: settings that do
-        not fit."""
+        """Return the folder of a trial, and its result, from the cache or new. Raises InputError: settings
+        that do not fit."""
         folder = self.cache / cache_key(trial, seed, self.share, self.precision)
         cached = folder / "result.json"
         with suppress(FileNotFoundError):
@@ -225,7 +225,8 @@ class Laboratory:
         return self.own.part(part, seed) if self.own else pixels_of(changed(world_of(trial)), part, seed)
 
     def starting_model(self, trial: TrainingSetup, seed: int) -> Model:
-        """A fresh model, or the one that a trial is fine-tuned from, with a new head for other labels."""
+        """Return a fresh model, or the one that a trial is fine-tuned from, with a new head for other
+        labels."""
         if self.own:
             classes, size, looks = self.own.classes, self.own.size, self.own.looks
         else:
@@ -329,7 +330,8 @@ def middle_positions(model: Model, grid: tuple[int, int]) -> Float[Tensor, "rows
 
 
 def cache_key(trial: AnyTrial, seed: int, share: float, precision: str = "fp32") -> str:
-    """A name that changes with anything that a result depends on. Names of fp32 are without it, as before."""
+    """Return a name that changes with anything that a result depends on. Names of fp32 are without it, as
+    before."""
     other = [] if precision == "fp32" else [precision]
     facts = [trial.revision, asdict(cast("Any", trial)), seed, share, *other]
     described = json.dumps(facts, sort_keys=True, default=str)

@@ -44,7 +44,7 @@ def outputs(run: Callable[[Tensor], Tensor], pixels: Float[Tensor, "N 3 H W"]) -
 
 
 def accuracy(model: Model, images: LabeledImages) -> dict[str, float]:
-    """On the last three quarters; "validation" is that of the first."""
+    """Return the accuracy on the last three quarters; "validation" is that of the first."""
     targets = torch.from_numpy(images.factors[images.labels]).to(images.pixels.device)
     hits = (outputs(model, images.pixels).argmax(1) == targets).float()
     quarter = len(hits) // 4
@@ -52,9 +52,9 @@ def accuracy(model: Model, images: LabeledImages) -> dict[str, float]:
 
 
 def few_shot(model: Model, images: LabeledImages) -> dict[str, float]:
-    """5-shot linear accuracy as the paper measures it, on test images, which look different from those that
-    were learned. The images with labels are from the first half, and the others are classified: the last
-    three eighths of all; "few-shot-validation" is that of the eighth before them."""
+    """Return the 5-shot linear accuracy as the paper measures it, on test images, which look different from
+    those that were learned. The images with labels are from the first half, and the others are classified:
+    the last three eighths of all; "few-shot-validation" is that of the eighth before them."""
     values = outputs(model.features, images.pixels).cpu().numpy()
     targets = images.factors[images.labels]
     half, classes = len(targets) // 2, int(targets.max()) + 1
@@ -86,7 +86,7 @@ def heads(model: Model, images: LabeledImages) -> dict[str, float]:
 
 
 def position_plane(model: Model, images: LabeledImages) -> dict[str, float]:
-    """Minus the correlation between the distance of two patches and the similarity of their positions
+    """Return minus the correlation between the distance of two patches and the similarity of their positions
     (Fig. 7, center): `nearness`.
 
     Where objects stand in the middle, positions tell apart the rings around it, and near patches are often in
@@ -109,8 +109,9 @@ def position_plane(model: Model, images: LabeledImages) -> dict[str, float]:
 
 
 def shuffled(model: Model, images: LabeledImages) -> dict[str, float]:
-    """The largest change of the features where the tokens of the patches are shuffled, as a share of their
-    length: what knows no positions computes the same. In fp64, where sums in another order agree to 1e-12."""
+    """Return the largest change of the features where the tokens of the patches are shuffled, as a share of
+    their length: what knows no positions computes the same. In fp64, where sums in another order agree to
+    1e-12."""
     assert isinstance(model, ViT)
     exact = model.double()
     pixels = images.pixels[:LOOKED_AT].double()
@@ -125,9 +126,9 @@ def shuffled(model: Model, images: LabeledImages) -> dict[str, float]:
 
 
 def equivariance(model: Model, images: LabeledImages) -> dict[str, float]:
-    """How much the features change when the window that is seen moves by 1 to 4 pixels over a larger image,
-    relative to how much those of different images differ: 0 is invariant, 1 as different as another image.
-    What enters the window is image: no border does."""
+    """Return how much the features change when the window that is seen moves by 1 to 4 pixels over a larger
+    image, relative to how much those of different images differ: 0 is invariant, 1 as different as another
+    image. What enters the window is image: no border does."""
     height, width = model.config.image_size
     top, left = height // 2, width // 2
     seen: list[Tensor] = []  # the features of each window
@@ -147,7 +148,8 @@ def as_learned(world: WorldOptions) -> WorldOptions:
 
 
 def larger_canvas(world: WorldOptions) -> WorldOptions:
-    """Objects in the middle of images of twice the size, as large and with as fine a texture as before."""
+    """Return the accuracy on objects in the middle of images of twice the size, as large and with as fine a
+    texture as before."""
     return replace(
         world,
         size=2 * world.size,

@@ -22,7 +22,7 @@ def study(name: str, variants: list[Variant], claims: list[Claim]) -> Study:
 
 
 def sinusoids() -> Study:
-    """Row E; and what section 3.5 says of positions."""
+    """Return the study of row E, and of what section 3.5 says of positions."""
     kinds = {"sinusoidal": "25.8", "learned": "25.7"}
     variants: list[Variant] = []
     for task, steps in LEARNED.items():
@@ -37,7 +37,7 @@ def sinusoids() -> Study:
 
 
 def heads() -> Study:
-    """Row A: the width of a head times their number stays."""
+    """Return the study of row A: the width of a head times their number stays."""
     paper = {1: "24.9", 4: "25.5", 8: "25.8", 16: "25.8"}
     variants: list[Variant] = []
     for count in HEADS:
@@ -51,7 +51,7 @@ def heads() -> Study:
 
 
 def key_size() -> Study:
-    """Row B: queries and keys of a half and a quarter of the values' size."""
+    """Return the study of row B: queries and keys of a half and a quarter of the values' size."""
     sizes = {"whole": (None, "25.8"), "half": (4, "25.4"), "quarter": (2, "25.1")}
     variants = [Variant(name, BASE.change(key_size=size), paper) for name, (size, paper) in sizes.items()]
     terms, gain = ((1, "whole"), (-1, "quarter")), "+0.7 (BLEU)"
@@ -60,7 +60,7 @@ def key_size() -> Study:
 
 
 def size() -> Study:
-    """Row C: of each a half."""
+    """Return the study of row C: of each a half."""
     halves: dict[str, tuple[Tree, str, str]] = {
         "depth": ({"depth": 1, "encoder_depth": 1}, "23.7", "+2.1 (BLEU, for three times the layers)"),
         "width": ({"width": 32, "mlp_dim": 64}, "24.5", "+1.3 (BLEU)"),
@@ -78,7 +78,7 @@ def size() -> Study:
 
 
 def regularization() -> Study:
-    """Row D, on so few sequences that a Transformer without it learns them by heart."""
+    """Return the study of row D, on so few sequences that a Transformer without it learns them by heart."""
     few = SequenceTrial(train=FEW, steps=2 * STEPS)
     rows: dict[str, tuple[Tree, float, str]] = {
         "dropout, 0": ({}, 0.1, "24.6"),

@@ -68,7 +68,7 @@ def copying_pair(rng: np.random.Generator, longest: int = LONGEST) -> tuple[Word
 
 
 def tree(leaves: WordSequence, signs: WordSequence) -> list[str]:
-    """The brackets around an expression; the last of the operators that bind least is the root."""
+    """Return the brackets around an expression; the last of the operators that bind least is the root."""
     if not signs:
         return [leaves[0]]
     root = min(range(len(signs)), key=lambda place: (PRECEDENCE[signs[place]], -place))
@@ -77,7 +77,7 @@ def tree(leaves: WordSequence, signs: WordSequence) -> list[str]:
 
 
 def parsed(rng: np.random.Generator) -> tuple[WordSequence, WordSequence]:
-    """An expression without brackets, and its tree as a sequence: a + b * c, and ( a + ( b * c ) )."""
+    """Return an expression without brackets, and its tree as a sequence: a + b * c, and ( a + ( b * c ) )."""
     count = int(rng.integers(2, 6))
     leaves = [LEAVES[each] for each in rng.integers(len(LEAVES), size=count)]
     signs = [OPERATORS[each] for each in rng.integers(len(OPERATORS), size=count - 1)]
@@ -88,7 +88,7 @@ def parsed(rng: np.random.Generator) -> tuple[WordSequence, WordSequence]:
 
 
 def sentences(seed: int, count: int) -> list[tuple[WordSequence, WordSequence]]:
-    """Sentences of the grammar and their translations, as words and commas."""
+    """Return sentences of the grammar and their translations, as words and commas."""
     found: list[tuple[WordSequence, WordSequence]] = []
     for pair in grammar_pairs(count, seed=seed):
         source, target = WORD.findall(pair.source), WORD.findall(pair.target)
@@ -241,13 +241,14 @@ class SequenceTrial:
 
 
 def trimmed(rows: Int[Tensor, "B T"]) -> Int[Tensor, "B T2"]:
-    """Without the columns in which all is padding."""
+    """Return ids without the columns in which all is padding."""
     return rows[:, : int((rows != PAD).sum(1).max())]
 
 
 @torch.inference_mode()
 def answers(model: Transformer, data: Sequences) -> tuple[Bool[Tensor, "N T"], Bool[Tensor, "N T"]]:
-    """Whether each token of the targets is the most probable one, padding too; and which are not padding."""
+    """Return whether each token of the targets is the most probable one, padding too; and which are not
+    padding."""
     device, right = model.text.tokens.weight.device, []
     wanted = data.target[:, 1:]
     for source, target in zip(torch.split(data.source, CHUNK), torch.split(data.target, CHUNK), strict=True):

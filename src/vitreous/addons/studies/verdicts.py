@@ -34,8 +34,8 @@ class TableRow:
         return float(np.mean(self.values(measure)))
 
     def interval(self, measure: str) -> Interval:
-        """95%, Student's, over the seeds, each of which drew images of its own; of splits of the same images
-        with Nadeau and Bengio's correction."""
+        """Return the 95% interval, Student's, over the seeds, each of which drew images of its own; of splits
+        of the same images with Nadeau and Bengio's correction."""
         mean, half = self.mean(measure), half_width(self.values(measure), self.overlap)
         return Interval(mean - half, mean + half)
 
@@ -151,8 +151,8 @@ class Verdict:
 
 
 def verdict(claim: Claim, rows: Sequence[TableRow]) -> Verdict:
-    """The value of the claim for each seed that all its variants have: paired, since the variants of a seed
-    share images and order. Of ten seeds or more on generated images those of the pilot are left out: a
+    """Return the value of the claim for each seed that all its variants have: paired, since the variants of a
+    seed share images and order. Of ten seeds or more on generated images those of the pilot are left out: a
     verdict stands on seeds that were drawn after its design."""
     named = [row_named(name, rows, claim.measure) for _, name in claim.terms]
     seeds = min(len(row.results) for row in named)
@@ -170,7 +170,8 @@ def verdict(claim: Claim, rows: Sequence[TableRow]) -> Verdict:
 
 
 def row_named(name: str, rows: Sequence[TableRow], measure: str = "accuracy") -> TableRow:
-    """The row of a variant, or of a group the one with the best mean of the measure on validation images."""
+    """Return the row of a variant, or of a group the one with the best mean of the measure on validation
+    images."""
     named = [row for row in rows if row.variant.name == name]
     members = named or [row for row in rows if row.variant.group == name]
     chosen_by = "few-shot-validation" if measure == "few-shot" else "validation"

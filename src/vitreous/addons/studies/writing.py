@@ -29,8 +29,8 @@ COLORS = (FIRST, SECOND, "#7c5cbf", "#8a7a14", INK, "#b5446e")  # of the most cu
 
 @contextmanager
 def results_folder(folder: Path) -> Iterator[Path]:
-    """`folder`, made before the time of a study is spent. What was made here, parents too, and stays empty
-    goes again. Raises InputError: it takes no files."""
+    """Make `folder` within this context, before the time of a study is spent. What was made here, parents
+    too, and stays empty goes again. Raises InputError: it takes no files."""
     with ExitStack() as stack:
         with writing_to(folder, ADVICE):
             stack.enter_context(folder_for(folder))
@@ -55,8 +55,8 @@ def check_replaceable(folder: Path) -> None:
 
 @contextmanager
 def atomic_files(folder: Path) -> Iterator[Path]:
-    """A place for files that come into `folder` together, when all are whole; when one cannot be written,
-    nothing is left of them. Raises InputError: the disk is full, or the folder takes no files."""
+    """Yield a place for files that come into `folder` together, when all are whole; when one cannot be
+    written, nothing is left of them. Raises InputError: the disk is full, or the folder takes no files."""
     with writing_to(folder, ADVICE):
         folder.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=folder, prefix=".unfinished-") as beside:
@@ -84,7 +84,7 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def study_cells(row: TableRow, study: Study) -> tuple[str, str, str, str]:
-    """(variant, paper, ours, 95% interval)."""
+    """Return (variant, paper, ours, 95% interval)."""
     low, high = (study.number(each) for each in row.interval(study.measure))
     several = len(row.results) > 1
     return (
@@ -96,7 +96,7 @@ def study_cells(row: TableRow, study: Study) -> tuple[str, str, str, str]:
 
 
 def study_plot(study: Study, rows: Sequence[TableRow], runs: str) -> Chart:
-    """Curves where the study has an axis, else a dot for each variant; intervals over seeds."""
+    """Draw curves where the study has an axis, else a dot for each variant; intervals over seeds."""
     about = study.words
     height = 3.6 if "axis" in about else 1.3 + 0.3 * len(rows)
     with canvas(6.4, height) as (figure, (axes,)):
@@ -110,7 +110,7 @@ def study_plot(study: Study, rows: Sequence[TableRow], runs: str) -> Chart:
 
 
 def error_bars(rows: Sequence[TableRow], measure: str, scale: int) -> list[list[float]]:
-    """Below and above the mean; none for a single seed."""
+    """Return how far the interval reaches below and above the mean; none for a single seed."""
     if len(rows[0].results) < 2:
         return [[0.0] * len(rows)] * 2
     half = [scale * (row.interval(measure).high - row.mean(measure)) for row in rows]
@@ -132,7 +132,7 @@ def dots(axes: Axes, rows: Sequence[TableRow], measure: str, scale: int) -> None
 
 
 def curves(axes: Axes, rows: Sequence[TableRow], measure: str, scale: int) -> None:
-    """One for each group; a variant that is called as its group is a point of every curve."""
+    """Draw a curve for each group; a variant that is called as its group is a point of every curve."""
     groups: dict[str, list[TableRow]] = {}
     for row in rows:
         groups.setdefault(row.variant.group, []).append(row)

@@ -35,7 +35,7 @@ class EncodedPairs(NamedTuple):
 
 
 def encode_pairs(pairs: Sequence[Pair], tokenizer: Tokenizer, longest: int) -> EncodedPairs:
-    """Sources with an end mark, targets with both marks, none of more than `longest` tokens. Raises
+    """Return sources with an end mark, targets with both marks, none of more than `longest` tokens. Raises
     InputError: every pair is too long."""
     sources, targets = [], []
     for pair in pairs:
@@ -53,7 +53,7 @@ def encode_pairs(pairs: Sequence[Pair], tokenizer: Tokenizer, longest: int) -> E
 
 
 def padded_ids(rows: Sequence[Sequence[int]], pad: int = PAD) -> Int64[Tensor, "B T"]:
-    """Rows of ids, filled up to the longest."""
+    """Return rows of ids, filled up to the longest."""
     longest = max(len(row) for row in rows)
     return torch.tensor([[*row, *[pad] * (longest - len(row))] for row in rows])
 

@@ -23,7 +23,8 @@ from vitreous.errors import InputError
 
 @torch.inference_mode()
 def greedy(decoder: TextDecoder, memory: Memory, *, max_length: int) -> Int[Tensor, "B T"]:
-    """The most probable token at each step, until there are `max_length` tokens with the start token."""
+    """Return the most probable token at each step, until there are `max_length` tokens with the start
+    token."""
     config = decoder.config
     check_length(config, max_length)
     rows, past = memory.context.shape[0], decoder.no_past()
@@ -41,7 +42,8 @@ def greedy(decoder: TextDecoder, memory: Memory, *, max_length: int) -> Int[Tens
 
 
 def permitted(scores: Float[Tensor, "R V"], config: DecoderConfig, last: bool) -> Float[Tensor, "R V"]:
-    """-inf for tokens that may not be written: some never, and at the `last` position all but the end."""
+    """Return -inf for tokens that may not be written: some never, and at the `last` position all but the
+    end."""
     if config.never:
         scores[:, list(config.never)] = -torch.inf
     if last and config.end_at_limit:
@@ -69,7 +71,7 @@ class Beams(NamedTuple):
     scores: Float[Tensor, "B N"]
 
     def best_of(self, others: Beams) -> Beams:
-        """The best of both, as many as before."""
+        """Return the best of both, as many as before."""
         ids, scores = torch.cat([self.ids, others.ids], dim=1), torch.cat([self.scores, others.scores], dim=1)
         scores, rank = scores.topk(self.scores.shape[1])
         return Beams(pick(ids, rank), scores)
@@ -82,7 +84,7 @@ def length_norm(length: int, penalty: float, offset: int) -> float:
 
 
 def pick(ids: Int[Tensor, "B N T"], rank: Int[Tensor, "B R"]) -> Int[Tensor, "B R T"]:
-    """For each row of the batch, its sequences number rank[row]."""
+    """Return for each row of the batch its sequences number rank[row]."""
     return ids.gather(1, rank[..., None].expand(-1, -1, ids.shape[-1]))
 
 
@@ -97,7 +99,7 @@ def beam_search(
     length_offset: int = GNMT,
     early_stopping: Literal["first", "likely", "never"] = "likely",
 ) -> Beams:
-    """The most probable sequences that a search with `beams` open ends finds.
+    """Return the most probable sequences that a search with `beams` open ends finds.
 
     A row is done when as many sequences as beams have ended, and ("likely") the best open one, were it to end
     now, would be worse than all of these; "first" does not look at the open ones; "never" takes them at their
@@ -151,7 +153,7 @@ def beam_search(
 def extend_beams(
     running: Beams, scores: Float[Tensor, "R V"], length: int, count: int
 ) -> tuple[Beams, Int[Tensor, "B C"]]:
-    """The `count` best continuations of each row of the batch, and the beam that each comes from."""
+    """Return the `count` best continuations of each row of the batch, and the beam that each comes from."""
     rows, beams = running.scores.shape
     vocabulary = scores.shape[-1]
     every = (running.scores[..., None] + scores.view(rows, beams, vocabulary)).flatten(1)
@@ -165,7 +167,7 @@ def extend_beams(
 def next_logits(
     decoder: TextDecoder, ids: Int[Tensor, "R T"], memory: Memory, past: list[DecoderPast]
 ) -> Float[Tensor, "R V"]:
-    """`decoder.step` with the faster product where there are few rows."""
+    """Call `decoder.step` with the faster product where there are few rows."""
     with few_rows(ids.numel(), memory.context):
         return decoder.step(ids, memory, past)
 
@@ -197,7 +199,7 @@ class TransposedLinear(TorchFunctionMode):
 def transposed_linear(
     x: Float[Tensor, "*B I"], weight: Float[Tensor, "O I"], bias: Float[Tensor, " O"] | None = None
 ) -> Float[Tensor, "*B O"]:
-    """x W^T + b, with W as the left factor."""
+    """Return x W^T + b, with W as the left factor."""
     rows = x.reshape(-1, x.shape[-1]).contiguous()  # BLAS is slow with columns that overlap
     columns = (rows if len(rows) > 1 else torch.cat([rows, rows])).t()
     product = weight @ columns if bias is None else torch.addmm(bias[:, None], weight, columns)

@@ -75,7 +75,7 @@ class DecoderConfig(Config):
         return self.max_length
 
     def example_inputs(self, batch: int) -> tuple[Tensor, ...]:
-        """Two texts of full length."""
+        """Return two texts of full length."""
         text = torch.zeros(batch, self.max_length, dtype=torch.long)
         return text, text
 
@@ -102,12 +102,12 @@ class TransformerConfig(DecoderConfig):
 
     @classmethod
     def base(cls, **overrides: object) -> TransformerConfig:
-        """N = 6, d_model 512, d_ff 2048, h = 8, dropout 0.1."""
+        """Return the paper's base model: N = 6, d_model 512, d_ff 2048, h = 8, dropout 0.1."""
         return cls(**overrides)
 
     @classmethod
     def big(cls, **overrides: object) -> TransformerConfig:
-        """N = 6, d_model 1024, d_ff 4096, h = 16, dropout 0.3."""
+        """Return the paper's big model: N = 6, d_model 1024, d_ff 4096, h = 16, dropout 0.3."""
         return cls(**{"width": 1024, "mlp_dim": 4096, "heads": 16, "dropout": 0.3, **overrides})
 
     @model_validator(mode="after")
@@ -141,6 +141,6 @@ class CaptionerConfig(Config):
         return self
 
     def example_inputs(self, batch: int) -> tuple[Tensor, ...]:
-        """Images, and a text of full length."""
+        """Return images, and a text of full length."""
         text = torch.zeros(batch, self.decoder.max_length, dtype=torch.long)
         return torch.empty(batch, self.encoder.channels, *self.encoder.image_size), text

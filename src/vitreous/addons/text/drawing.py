@@ -8,7 +8,7 @@ from vitreous.languages import phrase, words
 
 
 def draw_encoder_decoder(config: TransformerConfig) -> Canvas:
-    """The encoder at the left, the decoder at the right, which asks the encoder for keys and values."""
+    """Draw the encoder at the left, the decoder at the right, which asks the encoder for keys and values."""
     canvas = Canvas()
     left, right, wide = MARGIN, 246.0, 220.0
     heads = config.encoder_heads or config.heads

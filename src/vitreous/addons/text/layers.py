@@ -68,25 +68,25 @@ class SinusoidalPositions(nn.Module):
         self.table = self.computed().to(device)
 
     def forward(self, z: Float[Tensor, "B T D"], start: int = 0) -> Float[Tensor, "B T D"]:
-        """`start` is the position of the first of these tokens."""
+        """Add the positions of tokens, of which the first is at `start`."""
         return z + self.table[start : start + z.shape[1]].to(z.dtype)
 
 
 def sinusoids(length: int, width: int) -> Float[Tensor, "length D"]:
-    """PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) = cos of the same (section 3.5)."""
+    """Return PE(pos, 2i) = sin(pos / 10000^(2i/D)), PE(pos, 2i+1) = cos of the same (section 3.5)."""
     waves = sines_and_cosines(length, count=(width + 1) // 2, step=2 / width)
     return torch.stack(waves, dim=-1).flatten(1)[:, :width].float()
 
 
 def halved_sinusoids(length: int, width: int) -> Float[Tensor, "length D"]:
-    """The same numbers, all sines before all cosines, as in Marian."""
+    """Return the same numbers, all sines before all cosines, as in Marian."""
     table = sinusoids(length, width)
     return torch.cat([table[:, 0::2], table[:, 1::2]], dim=1)
 
 
 def fairseq_sinusoids(length: int, width: int, *, first: int) -> Float[Tensor, "length D"]:
-    """As in fairseq: halved, the last wave 10000 times as long as the first, and the positions counted from
-    `first`, which is the pad token plus one."""
+    """Return the numbers as in fairseq: halved, the last wave 10000 times as long as the first, and the
+    positions counted from `first`, which is the pad token plus one."""
     half = width // 2
     waves = sines_and_cosines(first + length, count=half, step=1 / max(half - 1, 1))
     return F.pad(torch.cat(waves, dim=1)[first:], (0, width % 2)).float()
@@ -95,7 +95,8 @@ def fairseq_sinusoids(length: int, width: int, *, first: int) -> Float[Tensor, "
 def sines_and_cosines(
     length: int, *, count: int, step: float
 ) -> tuple[Float[Tensor, "length count"], Float[Tensor, "length count"]]:
-    """Of pos / 10000^(i step), in double precision, on the CPU: the table is moved afterwards."""
+    """Return the sines and cosines of pos / 10000^(i step), in double precision, on the CPU: the table is
+    moved afterwards."""
     position = torch.arange(length, dtype=torch.float64, device="cpu")[:, None]
     omega = 10_000.0 ** (-step * torch.arange(count, dtype=torch.float64, device="cpu"))
     return (position * omega).sin(), (position * omega).cos()
@@ -114,19 +115,19 @@ class LearnedSequencePositions(nn.Module):
         init.table(self.table, 0.02)
 
     def forward(self, z: Float[Tensor, "B T D"], start: int = 0) -> Float[Tensor, "B T D"]:
-        """`start` is the position of the first of these tokens."""
+        """Add the positions of tokens, of which the first is at `start`."""
         first = self.offset + start
         return z + self.table[first : first + z.shape[1]]
 
 
 def padding_mask(real: Tensor) -> Float[Tensor, "B 1 1 S"]:
-    """What is added to attention logits so that padding is ignored. `real`: (B, S), true at tokens."""
+    """Return what is added to attention logits so that padding is ignored. `real`: (B, S), true at tokens."""
     return torch.zeros(real.shape, device=real.device).masked_fill(~real.bool(), -torch.inf)[:, None, None]
 
 
 def causal_mask(new: int, past: int = 0, *, device: torch.device | None = None) -> Float[Tensor, "1 1 T S"]:
-    """What is added to attention logits so that a token sees itself and what came before, never what follows
-    (section 3.2.3). `new` queries follow `past` tokens that all of them see."""
+    """Return what is added to attention logits so that a token sees itself and what came before, never what
+    follows (section 3.2.3). `new` queries follow `past` tokens that all of them see."""
     mask = torch.full((new, past + new), -torch.inf, device=device)
     return mask.triu(diagonal=past + 1)[None, None]
 
@@ -140,12 +141,12 @@ class DecoderPast(NamedTuple):
 
 
 def pre_norm(z: Tensor, layer: nn.Module, norm: nn.Module, branch: nn.Module, *inputs: object) -> Tensor:
-    """z + Layer(LN(z), inputs)"""
+    """Return z + Layer(LN(z), inputs)"""
     return z + branch(layer(norm(z), *inputs))
 
 
 def post_norm(z: Tensor, layer: nn.Module, norm: nn.Module, branch: nn.Module, *inputs: object) -> Tensor:
-    """LN(z + Layer(z, inputs))"""
+    """Return LN(z + Layer(z, inputs))"""
     return norm(z + branch(layer(z, *inputs)))
 
 
@@ -189,7 +190,8 @@ class DecoderBlock(nn.Module):
         context_mask: Float[Tensor, "#B #K #T S"] | None = None,
         past: DecoderPast | None = None,
     ) -> Float[Tensor, "B T D"]:
-        """`past` is extended by these tokens; without it, `z` is the whole sequence."""
+        """Return the tokens after the layer. `past` is extended by them; without it, `z` is the whole
+        sequence."""
         seen, known = past or (None, None)
         z = self.residual(z, self.attention, self.attention_norm, self.attention_branch, mask, seen)
         reads = context, context_mask, known

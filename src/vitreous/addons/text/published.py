@@ -48,7 +48,8 @@ def read_marian(source: Source) -> Spec:
 
 @contextmanager
 def understood(path: str) -> Iterator[None]:
-    """What is read inside from the description at `path` must be there, and be of a model that can be."""
+    """Raise InputError where what is read within this context is not in the description at `path`, or is of a
+    model that cannot be."""
     try:
         yield
     except KeyError as missing:
@@ -60,7 +61,7 @@ def understood(path: str) -> Iterator[None]:
 
 
 def decoder_fields(source: Source, decoder: Mapping[str, object]) -> dict[str, object]:
-    """What the decoders of BART's descendants have in common: theirs as ours."""
+    """Return what the decoders of BART's descendants have in common: theirs as ours."""
     return {
         "width": decoder["d_model"],
         "depth": decoder["decoder_layers"],
@@ -127,7 +128,7 @@ LAYER_NAMES = {
 
 
 def layer_rows(ours: str, theirs: str) -> list[WeightRow]:
-    """The layers of an encoder or a decoder, of BART's descendants."""
+    """Return the layers of an encoder or a decoder, of BART's descendants."""
     return [
         *pairs(LAYER_NAMES, ours, theirs),
         *packed_rows(f"{ours}attention.qkv", [f"{theirs}self_attn.{each}_proj" for each in "qkv"]),

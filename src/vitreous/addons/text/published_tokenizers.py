@@ -47,13 +47,13 @@ class PublishedTokenizer:
         return max(self.names) + 1
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a text, without marks at its ends."""
+        """Return the ids of a text, without marks at its ends."""
         if self.to_ids is None:
             raise InputError("this model writes text and reads none: its tokenizer only decodes")
         return self.to_ids(text)
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of ids up to the end mark, which may begin them too; other marks are left out."""
+        """Return the text of ids up to the end mark, which may begin them too; other marks are left out."""
         kept: list[int] = []
         for place, token in enumerate(ids):
             if token == self.end and place:
@@ -63,12 +63,12 @@ class PublishedTokenizer:
         return self.to_text(kept)
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """Each token as it looks."""
+        """Return each token as it looks."""
         return [self.names.get(int(token), f"#{int(token)}") for token in ids]
 
 
 def published_tokenizer(source: str, config: DecoderConfig) -> PublishedTokenizer:
-    """The tokenizer beside a checkpoint of Marian or TrOCR.
+    """Return the tokenizer beside a checkpoint of Marian or TrOCR.
 
     Args:
         source: a folder, a file in it, or `hf:org/name`.
@@ -93,7 +93,7 @@ def published_tokenizer(source: str, config: DecoderConfig) -> PublishedTokenize
 
 
 def vocabulary_in(path: Path) -> dict[str, int]:
-    """The number of each piece of text. Raises InputError: the file holds something else."""
+    """Return the number of each piece of text. Raises InputError: the file holds something else."""
     pieces: dict[str, int] = {}
     for piece, number in read_json(path).items():
         pieces[piece] = whole_number_of(number, f"{path}: the number of {piece!r}", least=0)
@@ -101,7 +101,8 @@ def vocabulary_in(path: Path) -> dict[str, int]:
 
 
 def marian_tokenizer(folder: Path, config: DecoderConfig) -> PublishedTokenizer:
-    """SentencePiece cuts a text into pieces, and vocab.json numbers them, those of both languages."""
+    """Return a tokenizer of Marian: SentencePiece cuts a text into pieces, and vocab.json numbers them, those
+    of both languages."""
     separate = folder / "target_vocab.json"
     sources = vocabulary_in(folder / "vocab.json")
     targets = vocabulary_in(separate) if separate.is_file() else sources
@@ -131,7 +132,7 @@ def marian_tokenizer(folder: Path, config: DecoderConfig) -> PublishedTokenizer:
 
 
 def fast_tokenizer(path: Path, config: DecoderConfig) -> PublishedTokenizer:
-    """A tokenizer of the tokenizers library, whole."""
+    """Return a tokenizer of the tokenizers library, whole."""
     try:
         inner = tokenizers_library().Tokenizer.from_file(str(path))
     except Exception as error:  # the library has no class of its own for damaged files
@@ -140,7 +141,7 @@ def fast_tokenizer(path: Path, config: DecoderConfig) -> PublishedTokenizer:
 
 
 def byte_level_tokenizer(folder: Path, config: DecoderConfig) -> PublishedTokenizer:
-    """Byte-pair encoding on bytes, as of GPT-2 and RoBERTa."""
+    """Return byte-pair encoding on bytes, as of GPT-2 and RoBERTa."""
     library = tokenizers_library()
     try:
         model = library.models.BPE.from_file(str(folder / "vocab.json"), str(folder / "merges.txt"))
@@ -165,7 +166,7 @@ FAIRSEQ = ("<s>", "<pad>", "</s>", "<unk>")
 
 
 def fairseq_tokenizer(path: Path, config: DecoderConfig) -> PublishedTokenizer:
-    """A SentencePiece model with fairseq's numbers, as of XLM-RoBERTa."""
+    """Return a SentencePiece model with fairseq's numbers, as of XLM-RoBERTa."""
     pieces = [*FAIRSEQ, *(piece.text for piece in read_sentencepiece(path).pieces[3:])]
     names = dict(enumerate(pieces))
 
@@ -214,7 +215,7 @@ def read_sentencepiece(path: Path) -> SentencePiece:
 
 
 def message(data: bytes) -> Iterator[tuple[int, Any]]:
-    """The fields of a message of protocol buffers: their numbers, and whole numbers or bytes."""
+    """Yield the fields of a message of protocol buffers: their numbers, and whole numbers or bytes."""
     place = 0
 
     def varint() -> int:

@@ -82,7 +82,7 @@ class TranslationConfig(CommandConfig):
 
     @classmethod
     def following(cls, tree: Tree, override: Tree) -> Tree:
-        """The model's vocabulary follows the tokenizer's, unless it is set itself."""
+        """Return the model's vocabulary, which follows the tokenizer's unless it is set itself."""
         size = override.get("tokenizer", {}).get("vocabulary")
         if size is None or "vocabulary" in override.get("model", {}):
             return {}
@@ -108,8 +108,8 @@ class TranslationConfig(CommandConfig):
 
 
 def pairs_config(count: int) -> TranslationConfig:
-    """For a user's own pairs, by their number: the paper's base model from 200,000 pairs on, half and a
-    quarter of its width below."""
+    """Return the configuration for a user's own pairs, by their number: the paper's base model from 200,000
+    pairs on, half and a quarter of its width below."""
     if count >= 200_000:
         width, depth, dropout, vocabulary = 512, 6, 0.1, 32_000
     elif count >= 20_000:

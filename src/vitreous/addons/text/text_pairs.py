@@ -30,7 +30,7 @@ KOREAN = "영일이삼사오육칠팔구"
 
 
 def english(number: int) -> str:
-    """345678 -> "three hundred forty-five thousand six hundred seventy-eight"."""
+    """Return a number in words: 345678 -> "three hundred forty-five thousand six hundred seventy-eight"."""
     if number >= 1000:
         return spaced(f"{english(number // 1000)} thousand", number % 1000, english)
     if number >= 100:
@@ -45,13 +45,13 @@ def spaced(front: str, rest: int, words: Callable[[int], str]) -> str:
 
 
 def german(number: int) -> str:
-    """345678 -> "dreihundertfünfundvierzigtausendsechshundertachtundsiebzig"."""
+    """Return a number in words: 345678 -> "dreihundertfünfundvierzigtausendsechshundertachtundsiebzig"."""
     words = german_part(number)
     return words + "s" if number % 100 == 1 else words  # a one that ends a number: eins
 
 
 def german_part(number: int) -> str:
-    """A number before something else, where one is "ein"."""
+    """Return a number before something else, where one is "ein"."""
     if number >= 1000:
         return german_part(number // 1000) + "tausend" + (german_part(number % 1000) if number % 1000 else "")
     if number >= 100:
@@ -63,7 +63,8 @@ def german_part(number: int) -> str:
 
 
 def korean(number: int) -> str:
-    """345678 -> "삼십사만 오천육백칠십팔": groups of ten thousand; no "one" before ten, hundred, thousand."""
+    """Return a number in words: 345678 -> "삼십사만 오천육백칠십팔": groups of ten thousand; no "one" before
+    ten, hundred, thousand."""
     if number >= 10_000:
         head = "만" if number // 10_000 == 1 else f"{korean(number // 10_000)}만"
         return spaced(head, number % 10_000, korean)
@@ -107,7 +108,8 @@ class Parallel(NamedTuple):
 
 
 def open_parallel(spec: str, *, seed: int, test_fraction: float) -> Parallel:
-    """The pairs that `spec` names, split by a hash of the source text, so that other pairs do not matter.
+    """Return the pairs that `spec` names, split by a hash of the source text, so that other pairs do not
+    matter.
 
     Args:
         spec: a TSV file; two text files with a comma between; "hf:NAME" or "hf:NAME:CONFIGURATION";
@@ -134,7 +136,7 @@ def open_parallel(spec: str, *, seed: int, test_fraction: float) -> Parallel:
 
 
 def numbered_pairs(spec: str) -> Iterator[Pair]:
-    """Every pair, its sides stripped, each its own group but for the numbers."""
+    """Yield every pair, its sides stripped, each its own group but for the numbers."""
     if spec in BUNDLED:
         yield from BUNDLED[spec]()
         return
@@ -149,7 +151,7 @@ def numbered_pairs(spec: str) -> Iterator[Pair]:
 
 
 def text_lines(path: Path) -> list[str]:
-    """The lines of a text file, without their ends. Only line feeds end a line."""
+    """Return the lines of a text file, without their ends. Only line feeds end a line."""
     try:
         text = read_text(path, "utf-8-sig")
     except OSError as error:
@@ -160,7 +162,8 @@ def text_lines(path: Path) -> list[str]:
 
 
 def tsv(path: Path) -> Iterator[tuple[str, str]]:
-    """Source, tab, target; further columns are not read. An empty line is a pair without text."""
+    """Yield the pairs of lines with source, tab, target; further columns are not read. An empty line is a
+    pair without text."""
     for number, line in enumerate(text_lines(path), start=1):
         columns = line.split("\t") if line.strip() else ["", ""]
         if len(columns) < 2:
@@ -184,7 +187,7 @@ def two_files(paths: Sequence[Path]) -> Iterator[tuple[str, str]]:
 
 
 def hugging_face(name: str) -> Iterator[tuple[str, str]]:
-    """The training split of a dataset whose rows are {"translation": {"de": ..., "en": ...}}, in that
+    """Yield the training split of a dataset whose rows are {"translation": {"de": ..., "en": ...}}, in that
     order."""
     require_packages("datasets", extra="data", what="hf:")
     from datasets import load_dataset
@@ -205,8 +208,8 @@ def hugging_face(name: str) -> Iterator[tuple[str, str]]:
 
 
 def number_pairs(count: int = 20_000) -> Iterator[Pair]:
-    """Numbers in words in every direction between Korean, English and German. The source begins with the
-    wanted language: "<de> 이십일" is "einundzwanzig". Few digits are as frequent as many."""
+    """Yield numbers in words in every direction between Korean, English and German. The source begins with
+    the wanted language: "<de> 이십일" is "einundzwanzig". Few digits are as frequent as many."""
     rng = np.random.default_rng(2017)
     digits = rng.integers(1, len(str(LARGEST)) + 1, size=count)
     numbers = sorted({int(rng.integers(10 ** (d - 1) if d > 1 else 0, 10**d)) for d in digits})
@@ -241,8 +244,8 @@ def distinct(count: int, sentence: Callable[[], tuple[str, str]]) -> Iterator[Pa
 
 
 def grammar_pairs(count: int = 8_000, *, seed: int = 2017) -> Iterator[Pair]:
-    """English sentences and their translations: "the old law near the river is very old, but its end is known
-    to all" is "das alte Gesetz am Fluss ist sehr alt, aber sein Ende ist allen bekannt"."""
+    """Return English sentences and their translations: "the old law near the river is very old, but its end
+    is known to all" is "das alte Gesetz am Fluss ist sehr alt, aber sein Ende ist allen bekannt"."""
     words, rng = grammar_words(), np.random.default_rng(seed)
 
     def sentence() -> tuple[str, str]:
@@ -264,8 +267,8 @@ def grammar_pairs(count: int = 8_000, *, seed: int = 2017) -> Iterator[Pair]:
 
 
 def pronoun_pairs(count: int = 8_000, *, seed: int = 2017) -> Iterator[Pair]:
-    """Korean sentences and their translations: "작은 왕은 많은 것을 잃었지만 자신의 이름을 지킵니다" is "the
-    small king lost many things, but protects his name"."""
+    """Return Korean sentences and their translations: "작은 왕은 많은 것을 잃었지만 자신의 이름을 지킵니다"
+    is "the small king lost many things, but protects his name"."""
     words, rng = grammar_words("pronouns"), np.random.default_rng(seed)
 
     def sentence() -> tuple[str, str]:

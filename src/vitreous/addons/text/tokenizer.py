@@ -39,7 +39,7 @@ class Tokenizer:
 
     @classmethod
     def train(cls, texts: Iterable[str], vocabulary: int) -> Tokenizer:
-        """The most frequent pairs of `texts` become tokens, until there are `vocabulary` tokens (or no pair
+        """Make tokens of the most frequent pairs of `texts`, until there are `vocabulary` tokens (or no pair
         is left). Of more characters than it has room for, the rarest are written in bytes. Raises InputError:
         the vocabulary has no room for the bytes."""
         if vocabulary <= SMALLEST:
@@ -66,18 +66,18 @@ class Tokenizer:
         return cls(model["vocab"], [tuple(merge) for merge in model["merges"]])
 
     def to_json(self) -> str:
-        """The tokenizers library's own format."""
+        """Return the tokenizer in the tokenizers library's own format."""
         return str(self.inner.to_str(pretty=False))
 
     def __len__(self) -> int:
         return int(self.inner.get_vocab_size())
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a text, without marks at its ends."""
+        """Return the ids of a text, without marks at its ends."""
         return list(self.inner.encode(text, add_special_tokens=False).ids)
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of ids up to the end mark; other marks are left out."""
+        """Return the text of ids up to the end mark; other marks are left out."""
         kept = []
         for token in ids:
             if token == END:
@@ -87,12 +87,13 @@ class Tokenizer:
         return str(self.inner.decode(kept, skip_special_tokens=False))
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """Each token as it looks, for images of attention: "▁" where a word begins; "#5" of no token."""
+        """Return each token as it looks, for images of attention: "▁" where a word begins; "#5" of no
+        token."""
         return [self.inner.id_to_token(int(token)) or f"#{int(token)}" for token in ids]
 
 
 def tokenizer_from_json(text: str, *, where: str) -> Tokenizer:
-    """The tokenizer that `Tokenizer.to_json` described. Raises InputError: `text` describes none."""
+    """Return the tokenizer that `Tokenizer.to_json` described. Raises InputError: `text` describes none."""
     try:
         model = json.loads(text)["model"]
         return Tokenizer(model["vocab"], [tuple(merge) for merge in model["merges"]])
@@ -101,7 +102,7 @@ def tokenizer_from_json(text: str, *, where: str) -> Tokenizer:
 
 
 def tokenizers_library() -> Any:
-    """The library, which only text needs."""
+    """Return the library, which only text needs."""
     require_packages("tokenizers", extra="text", what="text")
     import tokenizers
     import tokenizers.decoders

@@ -49,7 +49,7 @@ def sequence_norm(config: DecoderConfig) -> nn.LayerNorm:
 
 
 def sequence_positions(config: DecoderConfig) -> nn.Module:
-    """Positions of tokens, added to their vectors (section 3.5)."""
+    """Return the positions of tokens, added to their vectors (section 3.5)."""
     length, width = config.max_length, config.width
     match config.position:
         case "none":
@@ -65,7 +65,7 @@ def sequence_positions(config: DecoderConfig) -> nn.Module:
 
 
 def block_parts(config: DecoderConfig, branches: int) -> dict[str, Any]:
-    """The parts that encoder and decoder layers share; dropout is that of section 5.4."""
+    """Return the parts that encoder and decoder layers share; dropout is that of section 5.4."""
     head_dim = config.width // config.heads
     branch = partial(Branch, config.width, dropout=config.dropout, layer_scale=None, drop_path=0.0)
     return {
@@ -79,7 +79,7 @@ def block_parts(config: DecoderConfig, branches: int) -> dict[str, Any]:
 
 
 def decoder_block(config: DecoderConfig, context_width: int) -> nn.Module:
-    """One decoder layer; `context_width` is that of the tokens it reads."""
+    """Return one decoder layer; `context_width` is that of the tokens it reads."""
     cross_attention = CrossAttention(
         config.width,
         context_width=context_width,
@@ -143,7 +143,8 @@ class Decoder(Stack):
         context_mask: Float[Tensor, "#B #K #T S"] | None = None,
         past: list[DecoderPast] | None = None,
     ) -> Float[Tensor, "B T D"]:
-        """`past` (one for each layer) holds the tokens before these, and is extended by these."""
+        """Return the tokens after the last layer. `past` (one for each layer) holds the tokens before these,
+        and is extended by these."""
         z = self.embed(z, len(past[0].attention) if past else 0)
         for layer, block in enumerate(self.blocks):
             z = block(z, context, mask, context_mask, past[layer] if past else None)
@@ -162,7 +163,7 @@ class Memory(NamedTuple):
     mask: Float[Tensor, "B 1 1 S"] | None = None
 
     def repeat(self, times: int) -> Memory:
-        """Every row `times` times, in sequence."""
+        """Return every row `times` times, in sequence."""
         mask = None if self.mask is None else self.mask.repeat_interleave(times, dim=0)
         return Memory(self.context.repeat_interleave(times, dim=0), mask)
 
@@ -187,18 +188,19 @@ class TextDecoder(nn.Module):
             nn.init.zeros_(self.bias)
 
     def forward(self, ids: Int[Tensor, "B T"], memory: Memory) -> Float[Tensor, "B T V"]:
-        """The logits after each token of whole sequences, as in training ("teacher forcing"). Padding
+        """Return the logits after each token of whole sequences, as in training ("teacher forcing"). Padding
         is at the end, so the causal mask alone hides it from every real token."""
         mask = causal_mask(ids.shape[1], device=ids.device)
         z = self.decoder(self.tokens(ids), memory.context, mask, memory.mask)
         return self.tokens.logits(z, self.bias)
 
     def no_past(self) -> list[DecoderPast]:
-        """The empty cache of `step`, before the first step."""
+        """Return the empty cache of `step`, before the first step."""
         return [DecoderPast(KeyValues(), KeyValues()) for _ in self.decoder.blocks]
 
     def step(self, ids: Int[Tensor, "B T"], memory: Memory, past: list[DecoderPast]) -> Float[Tensor, "B V"]:
-        """The logits after the last of these tokens, which follow those in `past` and are added to it."""
+        """Return the logits after the last of these tokens, which follow those in `past` and are added to
+        it."""
         new, seen = ids.shape[1], len(past[0].attention)
         # A single token sees everything so far: it needs no mask.
         mask = causal_mask(new, seen, device=ids.device) if new > 1 else None
@@ -220,7 +222,7 @@ class SequenceModel(nn.Module):
     encode: Callable[..., Memory]
 
     def decode(self, target: Int[Tensor, "B T"], memory: Memory) -> Float[Tensor, "B T V"]:
-        """Logits of the token after each target token, which begin with the decoder's start token."""
+        """Return logits of the token after each target token, which begin with the decoder's start token."""
         return self.text(target, memory)
 
     def forward(self, source: Tensor, target: Int[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
@@ -274,7 +276,8 @@ class Transformer(SequenceModel):
             self.text = TextDecoder(config, context_width=config.width)
 
     def encode(self, source: Int[Tensor, "B S"], real: Bool[Tensor, "B S"] | None = None) -> Memory:
-        """What the decoder reads. `real` is false at padding; by default, that is where the pad token is."""
+        """Return what the decoder reads. `real` is false at padding; by default, that is where the pad token
+        is."""
         mask = padding_mask(source != self.config.pad if real is None else real)
         tokens = self.source_tokens or self.text.tokens
         return Memory(self.encoder(tokens(source), mask), mask)
@@ -314,7 +317,7 @@ class Captioner(SequenceModel):
         return self.encoder.preprocessing
 
     def encode(self, images: Float[Tensor, "B C H W"]) -> Memory:
-        """What the decoder reads."""
+        """Return what the decoder reads."""
         return Memory(self.encoder.tokens(images))
 
 
@@ -348,7 +351,8 @@ class EncoderDecoder(nn.Module):
         source_mask: Float[Tensor, "#B #K #S S"] | None = None,
         target_mask: Float[Tensor, "#B #K #T T"] | None = None,
     ) -> Float[Tensor, "B T D"]:
-        """Masks are added to the logits; that of the source hides its padding from the decoder too."""
+        """Return the logits. Masks are added to the logits; that of the source hides its padding from the
+        decoder too."""
         return self.decoder(target, self.encoder(source, source_mask), target_mask, source_mask)
 
     def outputs_beside(

@@ -45,7 +45,8 @@ DESCRIPTION = {"layer_norm_eps": 1e-6, "hidden_act": "gelu"}
 
 
 def read_under_names(source: Source, names: Mapping[str, str]) -> Spec:
-    """names: of theirs, as regular expressions, those of transformers."""
+    """Read a checkpoint under other names. names: of theirs, as regular expressions, those of
+    transformers."""
     if "pre_logits.weight" in source.tensors:
         raise InputError(
             f"{source.where}: the representation layer (load_repr_layer=True) of pytorch-pretrained-vit is "

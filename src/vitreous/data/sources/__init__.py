@@ -160,7 +160,7 @@ def open_spec(spec: str, config: DataConfig, targets: TargetKind) -> SplitParts:
 
 
 def check_url(url: str) -> None:
-    """Raises InputError: a URL is not of shards, which alone are read from one."""
+    """Raise InputError: a URL is not of shards, which alone are read from one."""
     if url.endswith(".tar"):
         return
     kind, _, rest = url.partition(":")

@@ -85,7 +85,7 @@ class FolderIndex(NamedTuple):
 
 
 def index_images(root: Path, classes: Sequence[str]) -> FolderIndex:
-    """From the cache if nothing has changed, else from the disk."""
+    """Return the images of a folder: from the cache if nothing has changed, else from the disk."""
     file = cache_file(root, classes)
     # Damaged bytes, as after a power cut, can make this parser fail in any way.
     with suppress(Exception), np.load(file, allow_pickle=False) as cached:
@@ -105,8 +105,8 @@ def index_images(root: Path, classes: Sequence[str]) -> FolderIndex:
 
 
 def list_class(root: Path, name: str) -> FolderIndex:
-    """The images below one class folder, sorted. Hidden ones, those in formats that are not read here, and
-    folders that are links to where they are themselves, are skipped."""
+    """Return the images below one class folder, sorted. Hidden ones, those in formats that are not read here,
+    and folders that are links to where they are themselves, are skipped."""
     names: list[str] = []
     skipped: list[str] = []
     folders, stamps = [], []
@@ -181,7 +181,7 @@ def unchanged(root: Path, index: FolderIndex) -> bool:
 
 
 def cache_file(root: Path, classes: Sequence[str]) -> Path:
-    """Where the index of a folder with these classes is kept."""
+    """Return where the index of a folder with these classes is kept."""
     key = "\0".join([str(root.resolve()), *classes, *EXTENSIONS, *FOREIGN, *VIDEOS]).encode(
         "utf-8", "surrogateescape"
     )

@@ -408,7 +408,7 @@ def has_class_weights(labels: Sequence[str], separator: str) -> bool:
 
 
 def parse_label(text: str, separator: str, path: Path, *, weighted: bool) -> dict[str, float]:
-    """ "cat:0.7|dog:0.3" as {"cat": 0.7, "dog": 0.3}; "cat" as {"cat": 1}. An empty label: no classes.
+    """Return "cat:0.7|dog:0.3" as {"cat": 0.7, "dog": 0.3}; "cat" as {"cat": 1}. An empty label: no classes.
     weighted: whether numbers after a colon are weights."""
     label: dict[str, float] = {}
     for part in filter(None, map(str.strip, text.split(separator))):

@@ -251,7 +251,8 @@ def read_by_tarfile(shard: Shard | str, descriptor: int) -> Iterator[Member]:
 
 
 def split_name(name: str) -> tuple[str, str]:
-    """ "a/0001.seg.jpg" -> ("a/0001", ".jpg"): WebDataset's stem ends at the first dot of the file name."""
+    """Split a name: "a/0001.seg.jpg" -> ("a/0001", ".jpg"): WebDataset's stem ends at the first dot of the
+    file name."""
     folder, file = os.path.split(name)
     stem, _, _ = file.partition(".")
     return f"{folder}/{stem}", os.path.splitext(file)[1].lower()

@@ -26,7 +26,7 @@ from vitreous.outside import local_path, read_regular, read_text
 
 
 def open_digits(config: DataConfig) -> SplitParts:
-    """(train, validation, test): scikit-learn's own stratified split, so that others can repeat it. By
+    """Return (train, validation, test): scikit-learn's own stratified split, so that others can repeat it. By
     default there is no validation set: each of so few images counts."""
     config = without_validation(config)
     require_packages("sklearn", extra="train", what="digits")
@@ -73,7 +73,7 @@ class SyntheticImages(ImageDataset):
 
 
 def grating(group: int, variant: int, height: int, width: int) -> bytes:
-    """Waves across an image, as JPEG bytes."""
+    """Return waves across an image, as JPEG bytes."""
     rng = np.random.default_rng((group, variant))
     angle = math.pi * group / CLASSES
     y, x = np.mgrid[:height, :width] / min(height, width)
@@ -87,7 +87,7 @@ def grating(group: int, variant: int, height: int, width: int) -> bytes:
 
 
 def open_synthetic(rest: str) -> SyntheticImages:
-    """From the part after `synthetic:`."""
+    """Return the dataset that is named by the part after `synthetic:`."""
     count, at, size = rest.partition("@")
     sides = size.lower().split("x")
     if not at or len(sides) > 2 or not all(part.isdigit() and int(part) > 0 for part in (count, *sides)):
@@ -131,7 +131,7 @@ def open_binary(kind: str, place: str, config: DataConfig) -> SplitParts:
 
 
 def open_cifar(root: Path, config: DataConfig, files: CifarFiles) -> SplitParts:
-    """(train, validation, test) of CIFAR-10, or of CIFAR-100 with its fine labels."""
+    """Return (train, validation, test) of CIFAR-10, or of CIFAR-100 with its fine labels."""
     if not (root / files.parts[-1]).exists() and (root / files.folder).is_dir():
         root = root / files.folder
     if (root / files.pickled).is_file() and not (root / f"{files.pickled}.bin").exists():
@@ -149,7 +149,7 @@ def open_cifar(root: Path, config: DataConfig, files: CifarFiles) -> SplitParts:
 
 
 def records(path: Path, labels: int, classes: int) -> NDArray[np.uint8]:
-    """(N, 1 + pixels) bytes: of the labels before each image the last."""
+    """Return (N, 1 + pixels) bytes: of the labels before each image the last."""
     length = labels + PIXELS
     data = np.frombuffer(read_unpacked(path), dtype=np.uint8)
     if not len(data) or len(data) % length:
@@ -161,18 +161,18 @@ def records(path: Path, labels: int, classes: int) -> NDArray[np.uint8]:
 
 
 def cifar(rows: NDArray[np.uint8], classes: tuple[str, ...], part: str) -> ArrayImages:
-    """Images from rows of a label and 3x32x32 bytes."""
+    """Return images from rows of a label and 3x32x32 bytes."""
     pixels = rows[:, 1:].reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1)
     return ArrayImages(np.ascontiguousarray(pixels), rows[:, 0].astype(np.int64), classes, name=part)
 
 
 def open_mnist(root: Path, config: DataConfig) -> SplitParts:
-    """(train, validation, test) from the four idx files."""
+    """Return (train, validation, test) from the four idx files."""
     return with_own_parts(mnist(root, "train"), {"test": mnist(root, "test")}, config, where=str(root))
 
 
 def mnist(root: Path, part: str) -> ArrayImages:
-    """One part: images and labels."""
+    """Return one part: images and labels."""
     image_file, label_file = MNIST_FILES[part]
     images, labels = read_idx(root, image_file), read_idx(root, label_file)
     if images.ndim != 3 or labels.ndim != 1 or len(images) != len(labels):
@@ -184,7 +184,8 @@ def mnist(root: Path, part: str) -> ArrayImages:
 
 
 def read_idx(root: Path, name: str) -> NDArray[np.uint8]:
-    """An array from an idx file: two zero bytes, type, number of sides, the sides (big-endian), values."""
+    """Return an array from an idx file: two zero bytes, type, number of sides, the sides (big-endian),
+    values."""
     names = (name, f"{name}.gz", name.replace("-idx", ".idx"), name.replace("-idx", ".idx") + ".gz")
     there = [root / each for each in names if (root / each).is_file()]
     if not there:
@@ -208,7 +209,7 @@ def read_idx(root: Path, name: str) -> NDArray[np.uint8]:
 
 
 def read_unpacked(path: Path) -> bytes:
-    """A file's bytes, unpacked if it ends in .gz."""
+    """Return a file's bytes, unpacked if it ends in .gz."""
     try:
         data = read_regular(path)
         if path.suffix != ".gz":

@@ -137,16 +137,16 @@ class MAE(MaskedPrediction):
             return check_equal([mae.predict(images, masking)], [again.predict(images, masking)], format)
 
     def draw(self, batch: int, generator: torch.Generator) -> Float[Tensor, "B N"]:
-        """Noise that decides which patches stay: those with the lowest."""
+        """Draw noise that decides which patches stay: those with the lowest."""
         return torch.rand(batch, self.num_patches, generator=generator)
 
     def mask(self, noise: Float[Tensor, "B N"]) -> Masking:
-        """The order by noise; the first (1 - mask_ratio) N patches are visible."""
+        """Return the order by noise; the first (1 - mask_ratio) N patches are visible."""
         return Masking(noise.argsort(dim=1), int(noise.shape[1] * (1 - self.config.mask_ratio)))
 
     def encode(self, images: Float[Tensor, "B C H W"], masking: Masking) -> Float[Tensor, "B S D"]:
-        """Prefix and visible patches after the encoder, in the shuffled order. All patches are embedded, so
-        that each has its position, and the visible ones are picked before the first layer."""
+        """Return the prefix and the visible patches after the encoder, in the shuffled order. All patches are
+        embedded, so that each has its position, and the visible ones are picked before the first layer."""
         hidden = torch.zeros_like(masking.order, dtype=torch.bool).scatter(1, masking.removed, True)
         z = self.model.add_positions(self.model.prepend_tokens(self.embed_patches(images, hidden)))
         count = self.model.config.num_prefix_tokens
@@ -155,7 +155,7 @@ class MAE(MaskedPrediction):
         return self.model.norm(self.model.encode(torch.cat([prefix, visible], dim=1)))
 
     def predict(self, images: Float[Tensor, "B C H W"], masking: Masking) -> Float[Tensor, "B N patch_dim"]:
-        """Pixels of every patch, (row, column, channel) in each; normalized if the target is."""
+        """Return the pixels of every patch, (row, column, channel) in each; normalized if the target is."""
         return self.decoder(self.encode(images, masking), masking)
 
     def forward(
@@ -167,7 +167,7 @@ class MAE(MaskedPrediction):
     def loss(
         self, images: Float[Tensor, "B C H W"], predicted: Float[Tensor, "B N patch_dim"], masking: Masking
     ) -> Float[Tensor, ""]:
-        """Mean squared error over the removed patches alone."""
+        """Return the mean squared error over the removed patches alone."""
         return (take(predicted, masking.removed) - self.targets(images, masking)).square().mean()
 
     def targets(self, images: Float[Tensor, "B C H W"], masking: Masking) -> Float[Tensor, "B M patch_dim"]:
@@ -196,8 +196,8 @@ class MAE(MaskedPrediction):
 
     @torch.no_grad()
     def reconstruct(self, images: Float[Tensor, "B C H W"], generator: torch.Generator) -> Reconstruction:
-        """Removed patches in gray, and filled in. Where pixels were normalized, each patch gets the mean and
-        standard deviation of the true one back, as the paper's figures do."""
+        """Return removed patches in gray, and filled in. Where pixels were normalized, each patch gets the
+        mean and standard deviation of the true one back, as the paper's figures do."""
         masking = self.mask(self.draw(images.shape[0], generator).to(images.device))
         predicted, patches = self.predict(images, masking), self.patches(images)
         if self.config.normalize_pixels:

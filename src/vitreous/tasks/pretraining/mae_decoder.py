@@ -83,7 +83,7 @@ class MAEDecoder(nn.Module):
 
 
 def decoder_for(encoder: ViTConfig) -> MAEConfig:
-    """The paper's decoder for encoders of its sizes; for narrower ones two layers of about their
+    """Return the paper's decoder for encoders of its sizes; for narrower ones two layers of about their
     width, of which half would be too little."""
     if encoder.width >= 768:
         return MAEConfig()
@@ -112,7 +112,7 @@ LIMITS = PLAIN_VIT | {"num_classes": (None,)}
 def published_tensors(
     model: ViT, decoder: MAEDecoder, sizes: MAEConfig, *, authors: bool
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """An MAE under the names of the authors' code, or of transformers with its config.json. Raises
+    """Return an MAE under the names of the authors' code, or of transformers with its config.json. Raises
     InputError: their code has no such MAE; the part is named."""
     named = "facebookresearch/mae" if authors else "transformers' ViTMAE"
     config, weights = held(model, named, LIMITS | ({} if authors else {"norm_eps": None}))
@@ -149,7 +149,7 @@ class PublishedDecoder(NamedTuple):
     left_open: tuple[str, ...] = ()  # what had to be assumed of the decoder
 
     def fits(self, decoder: MAEDecoder, config: MAEConfig) -> bool:
-        """Whether a decoder has the same sizes."""
+        """Return whether a decoder has the same sizes."""
         outputs = self.source.size("decoder_pred.weight", 0, ndim=2)
         sizes = {name for name in MAEConfig.model_fields if name.startswith("decoder_")}
         same = all(getattr(self.config, name) == getattr(config, name) for name in sizes)
@@ -196,7 +196,7 @@ def published_decoder(file: File, **settings: object) -> PublishedDecoder | None
 
 
 def decoder_rows(layer: str) -> list[WeightRow]:
-    """The table of a decoder's weights, by the name of its layers."""
+    """Return the table of a decoder's weights, by the name of its layers."""
     rows = VIT._replace(names=NAMES, layer=layer).rows()
     if layer == AUTHORS:
         rows = TIMM_VIT._replace(names=NAMES, layer="decoder_blocks.{}.").rows()

@@ -80,7 +80,7 @@ class MaskedPatchPrediction(MaskedPrediction):
         init_weights(self.prediction, rng)
 
     def draw(self, batch: int, generator: torch.Generator) -> Corruption:
-        """The corruption of `batch` images; the same for the same state of the generator."""
+        """Return the corruption of `batch` images; the same for the same state of the generator."""
         patches = self.num_patches
         shuffled = torch.rand(batch, patches, generator=generator).argsort(dim=1)
         places = shuffled[:, : round(patches * self.config.corrupted)]
@@ -88,7 +88,7 @@ class MaskedPatchPrediction(MaskedPrediction):
         return Corruption(places, torch.rand(places.shape, generator=generator), (places + steps) % patches)
 
     def corrupt(self, embeddings: Float[Tensor, "B N D"], corruption: Corruption) -> Float[Tensor, "B N D"]:
-        """The patch embeddings with the corrupted ones replaced."""
+        """Return the patch embeddings with the corrupted ones replaced."""
         places, draw, others = corruption
         draw = draw.unsqueeze(-1)
         masked, swapped = self.config.masked, self.config.masked + self.config.swapped
@@ -98,7 +98,7 @@ class MaskedPatchPrediction(MaskedPrediction):
     def predict(
         self, images: Float[Tensor, "B C H W"], corruption: Corruption
     ) -> Float[Tensor, "B M outputs"]:
-        """The prediction for every corrupted patch."""
+        """Return the prediction for every corrupted patch."""
         replaced = corruption.draw < self.config.masked + self.config.swapped
         hidden = torch.zeros(len(images), self.num_patches, dtype=torch.bool, device=images.device)
         embeddings = self.embed_patches(images, hidden.scatter(1, corruption.places, replaced))
@@ -108,7 +108,7 @@ class MaskedPatchPrediction(MaskedPrediction):
     def forward(
         self, images: Float[Tensor, "B C H W"], generator: torch.Generator
     ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
-        """The loss over all corrupted patches, and for colors the share that was guessed right."""
+        """Return the loss over all corrupted patches, and for colors the share that was guessed right."""
         corruption = self.draw(images.shape[0], generator).to_device_of(images)
         predicted = self.predict(images, corruption)
         if self.config.target == "pixels":
@@ -149,7 +149,7 @@ class MaskedPatchPrediction(MaskedPrediction):
 
     @torch.no_grad()
     def reconstruct(self, images: Float[Tensor, "B C H W"], generator: torch.Generator) -> Reconstruction:
-        """Every corrupted patch in gray, and as the model would paint it."""
+        """Return every corrupted patch in gray, and as the model would paint it."""
         corruption = self.draw(images.shape[0], generator).to_device_of(images)
         predicted = self.predict(images, corruption)
         predicted = self.pixels_of(predicted if self.target == "pixels" else self.painted(predicted), images)
@@ -179,8 +179,8 @@ class MaskedPatchPrediction(MaskedPrediction):
 def color_targets(
     images: Float[Tensor, "B C H W"], patch: tuple[int, int], *, side: int, preprocessing: Preprocessing
 ) -> Int[Tensor, "B N cells"]:
-    """The 3-bit mean color of each of side x side cells of every patch, as a class: the first channel has
-    the highest bits, so that RGB (r, g, b) in 0 ... 7 is 64 r + 8 g + b.
+    """Return the 3-bit mean color of each of side x side cells of every patch, as a class: the first channel
+    has the highest bits, so that RGB (r, g, b) in 0 ... 7 is 64 r + 8 g + b.
 
     Args:
         images: normalized; `preprocessing` says with which mean and standard deviation.

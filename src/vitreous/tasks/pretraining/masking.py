@@ -104,7 +104,7 @@ class MaskedPrediction(nn.Module, ABC):
     def pixels_of(
         self, predicted: Float[Tensor, "B N patch_dim"], images: Float[Tensor, "B C H W"]
     ) -> Float[Tensor, "B N patch_dim"]:
-        """The inverse of `pixel_targets`."""
+        """Return the inverse of `pixel_targets`."""
         looks = self.looks(images)
         return predicted if looks is None else predicted * looks[1] + looks[0]
 
@@ -204,18 +204,19 @@ def visible_norm(
 def statistics(
     patches: Float[Tensor, "B N patch_dim"],
 ) -> tuple[Float[Tensor, "B N 1"], Float[Tensor, "B N 1"]]:
-    """Mean and standard deviation of each patch: unbiased variance plus 1e-6, as in the authors' code."""
+    """Return the mean and standard deviation of each patch: unbiased variance plus 1e-6, as in the authors'
+    code."""
     variance = patches.var(dim=-1, keepdim=True)
     return patches.mean(dim=-1, keepdim=True), (variance + 1e-6).sqrt()
 
 
 def take(tokens: Num[Tensor, "B N D"], places: Int[Tensor, "B M"]) -> Num[Tensor, "B M D"]:
-    """The tokens at `places`, image by image."""
+    """Return the tokens at `places`, image by image."""
     return tokens.gather(1, places.unsqueeze(-1).expand(-1, -1, tokens.shape[-1]))
 
 
 def put(
     tokens: Float[Tensor, "B N D"], places: Int[Tensor, "B M"], new: Float[Tensor, "B M D"]
 ) -> Float[Tensor, "B N D"]:
-    """`tokens` with those at `places` replaced by `new`."""
+    """Return `tokens` with those at `places` replaced by `new`."""
     return tokens.scatter(1, places.unsqueeze(-1).expand(-1, -1, tokens.shape[-1]), new.to(tokens.dtype))

@@ -299,7 +299,7 @@ class Pretraining(ImageTask[PretrainingT, Splits, nn.Module]):
     def finalize(
         self, trained: Trained[PretrainingT, Splits], **options: Unpack[Batching]
     ) -> tuple[Trained[PretrainingT, Splits], list[str]]:
-        """An encoder that was adapted is kept where its features are better than those it began with."""
+        """Keep an encoder that was adapted where its features are better than those it began with."""
         config, data = trained.run.config, trained.data
         device, world = options["device"], options["world"]
         if not config.init:
@@ -408,7 +408,7 @@ class Masked(Pretraining[PretrainingT]):
     """An objective that hides patches."""
 
     def suited(self, config: RunConfig, data: DataSummary) -> Tree:
-        """Fixed positions: the first question of a masked objective is where a patch was."""
+        """Return fixed positions: the first question of a masked objective is where a patch was."""
         learned = isinstance(config.model, ViTConfig) and config.model.position.kind == "learned"
         return {"model": {"position": {"kind": "sincos-2d"}}} if learned else {}
 
