@@ -24,7 +24,7 @@ from vitreous.models.model import Program, check_finite, modes_restored
 from vitreous.results import Answer
 from vitreous.tasks.answerer import open_answerer
 from vitreous.tasks.task import module_of
-from vitreous.training.machine import with_cast_weights
+from vitreous.training.machine import autocast, with_cast_weights
 
 
 class ModelEngine:
@@ -91,8 +91,7 @@ class ModelEngine:
         """Return what a function makes of the images of a batch, in evaluation mode and in the precision that
         was decided; the mode is restored."""
         module = module_of(self.working)
-        autocast = torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16")
-        with modes_restored(module), torch.inference_mode(), autocast:
+        with modes_restored(module), torch.inference_mode(), autocast(self.precision, self.device):
             module.eval()
             return function(names, images)
 

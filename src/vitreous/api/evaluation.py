@@ -17,15 +17,12 @@ from vitreous.api.arguments import (
 from vitreous.api.data_source import data_source
 from vitreous.api.model_source import computation, fastest, known_module, program_of
 from vitreous.api.options import EvaluateOptions
-from vitreous.data.dataset import ImageDataset
 from vitreous.evaluation.classification import ClassificationEvaluation
-from vitreous.evaluation.outputs import automatic_precision
 from vitreous.evaluation.real_labels import labels_of_images, read_real_labels
 from vitreous.evaluation.result import Evaluation
-from vitreous.tasks.answerer import open_answerer, task_or_classification
+from vitreous.tasks.answerer import evaluate_answerer, open_answerer, task_or_classification
 from vitreous.tasks.task import check_options, module_of
 from vitreous.training.distributed import process_group
-from vitreous.training.machine import computing
 from vitreous.training.options import ModelLike, with_options
 
 
@@ -69,17 +66,21 @@ def evaluate(model: ModelLike, data: Any = None, **options: Unpack[EvaluateOptio
         names = (held.examples.name(row) for row in range(len(held.examples)))
         labels_of_images(labels, names, len(held.examples.classes))
     how = computation(device, options["batch_size"], options["workers"])
-    precision = options["precision"]
     with process_group(how["device"]) as (world, here):
         how["device"] = here
         module_of(answerer).to(here)
-        if world.first:
-            images = held.examples if isinstance(held.examples, ImageDataset) else None
-            more: dict[str, Any] = {"folder": weights_folder(model), "workers": how["workers"], "say": say}
-            precision = automatic_precision(answerer, images, precision, here, **more)
-        shown = options["progress"] and world.first
-        with computing(world.broadcast(precision), here), progress_bar("evaluating", shown) as advance:
-            evaluation = task.evaluate(answerer, held.examples, progress=advance, world=world, **how)
+        with progress_bar("evaluating", options["progress"] and world.first) as advance:
+            evaluation = evaluate_answerer(
+                task,
+                answerer,
+                held.examples,
+                precision=options["precision"],
+                folder=weights_folder(model),
+                say=say,
+                progress=advance,
+                world=world,
+                **how,
+            )
     if labels is not None:
         assert isinstance(evaluation, ClassificationEvaluation)  # other tasks refuse the option
         known = labels_of_images(labels, evaluation.names, len(evaluation.classes))

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vitreous.checkpoints.download import DESCRIBING, local_copy
 from vitreous.checkpoints.files import read_json
 from vitreous.checkpoints.runs import check_finished, read_tree, run_folder
 from vitreous.checkpoints.source import Statements
+from vitreous.data.dataset import ImageDataset
 from vitreous.errors import InputError
-from vitreous.evaluation.outputs import AveragedViews
+from vitreous.evaluation.outputs import AveragedViews, automatic_precision
 from vitreous.extensions import addons, kinds, tasks
 from vitreous.outside import Hub, Local, local_path, parse_place
 from vitreous.tasks import task_named
 from vitreous.tasks.task import AnyTask, module_of, other_command
+from vitreous.training.machine import computing
+
+if TYPE_CHECKING:
+    from vitreous.evaluation.result import Evaluation
 
 # What published models of transformers are for, by their model_type.
 PUBLISHED = {kind: task for addon in addons().values() for kind, task in addon.published.items()}
@@ -109,3 +115,32 @@ def may_mirror(model: object) -> bool:
             flip = Statements(read_tree(folder), folder).part("augmentation").get("flip")
             return any(flip) if isinstance(flip, list) else bool(flip)
     return task_of(model) is None
+
+
+def evaluate_answerer(
+    task: AnyTask,
+    answerer: Any,
+    examples: Any,
+    *,
+    precision: str = "auto",
+    folder: Path | None = None,
+    say: Callable[[str], None],
+    **options: Any,
+) -> Evaluation:
+    """Evaluate what answers, in all processes that share the examples. A training and `vitreous evaluate` do
+    it here, so that both find the same numbers for the same images.
+
+    Args:
+        precision: of the answers; "auto" is decided by the first process, for all of them.
+        folder: of the weights.
+        say: takes a sentence about the precision.
+        options: those of `Batching`, and the task's own.
+    """
+    world, device = options["world"], options["device"]
+    if world.first:
+        images = examples if isinstance(examples, ImageDataset) else None
+        precision = automatic_precision(
+            answerer, images, precision, device, folder=folder, workers=options["workers"], say=say
+        )
+    with computing(world.broadcast(precision), device):
+        return task.evaluate(answerer, examples, **options)

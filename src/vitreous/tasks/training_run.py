@@ -32,10 +32,11 @@ from vitreous.data.loading import BadFiles
 from vitreous.data.workers import processes_here
 from vitreous.errors import InputError, Param
 from vitreous.evaluation.classical import MOST_FITTED
-from vitreous.evaluation.outputs import ProgressCallback, automatic_precision
+from vitreous.evaluation.outputs import ProgressCallback
 from vitreous.evaluation.result import Evaluation
 from vitreous.languages.terminal import said
 from vitreous.tasks import task_named, task_of_run
+from vitreous.tasks.answerer import evaluate_answerer
 from vitreous.tasks.course import FINDINGS, course_of, with_others, without_what_was_tried
 from vitreous.tasks.task import (
     AnyPlan,
@@ -59,7 +60,6 @@ from vitreous.training.machine import (
     Place,
     accumulation,
     activation_checkpointing,
-    computing,
     free_bytes,
     numerics,
     threads_for,
@@ -444,15 +444,9 @@ def finish(
     held_out, examples = get_held_out(task, data)
     evaluation = None
     if held_out:
-        precision = "fp32"
-        if world.first:  # as `vitreous evaluate` chooses it: the same numbers of the same images
-            images = examples if isinstance(examples, ImageDataset) else None
-            folder = run.path / "model"
-            precision = automatic_precision(
-                answerer, images, "auto", device, folder=folder, workers=workers, say=say
-            )
-        with computing(world.broadcast(precision), device):
-            evaluation = task.evaluate(answerer, examples, **options)
+        evaluation = evaluate_answerer(
+            task, answerer, examples, folder=run.path / "model", say=say, **options
+        )
 
     # ---- Findings, report and card, by the first process
 
