@@ -35,7 +35,7 @@ from vitreous.training.initial_model import starting_model
 from vitreous.training.learner import Learner
 from vitreous.training.machine import WIDE, pick_precision
 from vitreous.training.objectives import classification
-from vitreous.training.step import LossOf
+from vitreous.training.step import LossOf, TrainStep
 from vitreous.training.trainer import Trainer
 
 CORES = 2
@@ -90,7 +90,8 @@ def train_and_measure(
     loader = loader_of(config.model_copy(update={"training": training}), splits)
     learner = Learner.begin(model, training)
     loss, started = LossOf(model, classification(training)), time.process_time()
-    Trainer(learner, loader, loss, training, seed=config.seed, clock=time.process_time).fit()
+    step = TrainStep(learner, loss, training, seed=config.seed)
+    Trainer(step, loader, clock=time.process_time).fit()
     spent = time.process_time() - started
     fitted = Subset(splits.train, np.array(splits.train.sample(FITTED)))
     model = learner.result.eval()

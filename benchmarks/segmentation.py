@@ -32,7 +32,7 @@ from vitreous.tasks.training_run import fit, plan_of_run
 from vitreous.training.learner import Learner
 from vitreous.training.machine import Place
 from vitreous.training.run import RunDirectory
-from vitreous.training.step import LossOf
+from vitreous.training.step import LossOf, TrainStep
 from vitreous.training.trainer import Trainer
 
 PROBE = 8  # steps by which the U-Net's speed is measured
@@ -107,18 +107,13 @@ def train_unet(
     loader = task.prepare(run.config, planned.data, Place()).loader
     trial = Learner.begin(UNet(len(CLASSES), width, planned.config.prepared), training)
     begun = time.process_time()
-    Trainer(
-        trial,
-        loader,
-        LossOf(trial.model, objective),
-        training.model_copy(update={"length": f"{PROBE} steps"}),
-    ).fit()
+    probing = training.model_copy(update={"length": f"{PROBE} steps"})
+    Trainer(TrainStep(trial, LossOf(trial.model, objective), probing, seed=0), loader).fit()
     steps = round(seconds * PROBE / (time.process_time() - begun))
     learner = Learner.begin(model, training)
     begun = time.process_time()
-    Trainer(
-        learner, loader, LossOf(model, objective), training.model_copy(update={"length": f"{steps} steps"})
-    ).fit()
+    whole = training.model_copy(update={"length": f"{steps} steps"})
+    Trainer(TrainStep(learner, LossOf(model, objective), whole, seed=0), loader).fit()
     took = time.process_time() - begun
     assert planned.data.test is not None
     found = evaluate_segmenter(model, planned.data.test)  # type: ignore[arg-type]

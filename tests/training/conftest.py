@@ -67,7 +67,7 @@ def trained(tiny: RunConfig, splits: Splits) -> Fit:
         settings: dict[str, Any] | None = None,
         *,
         resume: Path | None = None,
-        step: type[TrainStep] | None = None,
+        step: type[TrainStep] = TrainStep,
         **around: Any,
     ) -> Learner:
         config = configure(tiny, settings or {})
@@ -85,10 +85,8 @@ def trained(tiny: RunConfig, splits: Splits) -> Fit:
         loss = LossOf(learner.model, objective)
         if "validate" in around:
             around["validation"] = Validation(around.pop("validate"), around.pop("validate_every", 1))
-        trainer = Trainer(learner, loader, loss, config.training, seed=config.seed, **around)
-        if step is not None:
-            trainer.train_step = step(learner, loss, config.training, seed=config.seed)
-        trainer.fit()
+        steps = step(learner, loss, config.training, seed=config.seed)
+        Trainer(steps, loader, **around).fit()
         return learner
 
     return run

@@ -103,8 +103,8 @@ def train(world, name, *, objective=None, callbacks=(), damaged=False, clock=tim
     with numerics(CPU, "fp32", deterministic=config.training.machine_config.deterministic):
         objective = objective or classification(config.training)
         loss = data_parallel(LossOf(learner.model, objective), learner.shards, config.training, world)
-        Trainer(learner, loader, loss, config.training, world=world,
-                seed=config.seed, checkpointer=checkpointer, callbacks=[*callbacks, Rows(rows)],
+        step = TrainStep(learner, loss, config.training, seed=config.seed, world=world)
+        Trainer(step, loader, checkpointer=checkpointer, callbacks=[*callbacks, Rows(rows)],
                 clock=clock).fit()
     whole = learner.full_model(learner.model)
     weights = {name: p.flatten().tolist() for name, p in whole.named_parameters()}

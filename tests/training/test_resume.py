@@ -438,7 +438,7 @@ from vitreous.data.image_samples import image_loader
 from vitreous.data.sources import open_data
 from vitreous.training.config import RunConfig
 from vitreous.training.learner import Learner
-from vitreous.training.step import LossOf
+from vitreous.training.step import LossOf, TrainStep
 from vitreous.training.trainer import Trainer
 from vitreous.training.objectives import classification
 from vitreous.training.initial_model import starting_model
@@ -455,8 +455,8 @@ def live():
     loader = image_loader(splits.train, preprocessing=config.prepared, augmentation=config.augmentation,
                          batch_size=config.training.batch_size, seed=config.seed)
     loss = LossOf(learner.model, classification(config.training))
-    Trainer(learner, loader, loss, config.training,
-            checkpointer=states, seed=config.seed).fit()
+    step = TrainStep(learner, loss, config.training, seed=config.seed)
+    Trainer(step, loader, checkpointer=states).fit()
 
 def half_written():
     stems = [path.stem for path in folder.glob("step-*.json")]

@@ -65,7 +65,7 @@ from vitreous.training.machine import (
     threads_for,
 )
 from vitreous.training.run import RunDirectory, check_free_for_run, default_run_path, finished, with_training
-from vitreous.training.step import LossOf, data_parallel
+from vitreous.training.step import LossOf, TrainStep, data_parallel
 from vitreous.training.trainer import Interrupted, NotFinite, Trainer, Validation
 from vitreous.whole_files import write_text
 
@@ -297,22 +297,19 @@ def fit(
         if training.machine_config.checkpointing:
             stack.enter_context(activation_checkpointing(model))
 
-        # ---- Loss: several processes average its gradient, by DDP where each has all weights
+        # ---- Step: several processes average the gradient of its loss, by DDP where each has all weights
 
         loss = LossOf(learner.model, objective)
         joined = data_parallel(loss, learner.shards, training, world, compiled=compiled)
+        step = TrainStep(learner, joined, training, seed=config.seed, world=world)
 
         # ---- Loop
 
         recorders = run.callbacks(learner.step, events=resumable) if world.first else []
         trainer = Trainer(
-            learner,
+            step,
             material.loader,
-            joined,
-            training,
-            seed=config.seed,
             clock=clock,
-            world=world,
             checkpointer=run.states if resumable else None,
             callbacks=[*recorders, *callbacks],
             validation=Validation(measure, config.epochs_between_validations) if measure else None,

@@ -92,7 +92,8 @@ class TrainStep:
 
     Args:
         loss: maps (batch, generator) to the loss of the learner's model and named measures: a `LossOf`, with
-            several processes as `data_parallel` returns it.
+            several processes as `data_parallel` returns it. What it samples depends on (seed, rank, step)
+            alone, as do dropout and stochastic depth.
 
     Attributes:
         late: whether the outcome of a step is asked for after the next one's `prepare`, and earlier only

@@ -17,8 +17,7 @@ from vitreous.errors import InputError
 from vitreous.languages.terminal import said, said_time
 from vitreous.training.callbacks import Callback, Loader, MetricsRow, RowFunction, score_of
 from vitreous.training.checkpointer import Checkpointer
-from vitreous.training.config import TrainingConfig
-from vitreous.training.distributed import ALONE, BadFileSync, World
+from vitreous.training.distributed import BadFileSync
 from vitreous.training.learner import Learner
 from vitreous.training.machine import Threads
 from vitreous.training.step import TrainStep
@@ -61,13 +60,11 @@ class Trainer:
     """Trains a learner from the step it is at to the last.
 
     Args:
-        loss: maps (batch, generator) to the loss of the learner's model and named measures, as `TrainStep`
-            has it. What it samples depends on (seed, rank, step) alone, as do dropout and stochastic depth.
+        train_step: takes the steps; its learner is the one, and its processes those that train together.
         checkpointer: saves the learner at the beginning, every `save_every` seconds of the configuration's
             records, and at the end.
         callbacks: `Callback` objects, or functions that get each row of metrics.
         validation: of the model; None: it is not measured.
-        world: the processes that train together.
         bad: the images that none of them could read.
         clock: returns seconds since any moment.
         name: what the training is called in warnings.
@@ -75,15 +72,11 @@ class Trainer:
         threads: that compute; by default as many as there are.
     """
 
-    def __init__(  # noqa: PLR0913
+    def __init__(
         self,
-        learner: Learner,
+        train_step: TrainStep,
         loader: Loader,
-        loss: nn.Module,
-        config: TrainingConfig,
         *,
-        seed: int = 0,
-        world: World = ALONE,
         checkpointer: Checkpointer | None = None,
         callbacks: Sequence[Callback | Callable[[MetricsRow], object]] = (),
         validation: Validation | None = None,
@@ -93,13 +86,14 @@ class Trainer:
         finish: float = 0.0,
         threads: Threads | None = None,
     ) -> None:
-        self.learner, self.loader, self.config, self.world = learner, loader, config, world
+        self.train_step, self.loader = train_step, loader
+        learner, config = train_step.learner, train_step.config
+        self.learner, self.config, self.world = learner, config, train_step.world
         self.checkpointer, self.bad, self.clock = checkpointer, bad, clock
         self.validation = validation
         self.callbacks = [each if isinstance(each, Callback) else RowFunction(each) for each in callbacks]
         self.total = config.total_steps(loader.steps_per_epoch)  # an estimate where there is a time
         self.log_every = config.records_config.log_every or min(loader.steps_per_epoch, LONGEST_SILENCE)
-        self.train_step = TrainStep(learner, loss, config, seed=seed, world=world)
         self.threads = threads or Threads(tries=False)
         if learner.step:
             self.threads.keep(learner.threads)
