@@ -424,8 +424,8 @@ def test_the_best_short_trial_answers_where_the_longer_training_is_no_better(
     run.save_model(networks[1])
     trials.save_short_trial(run.path, networks[0], "a")
     (run.path / "metrics.jsonl").write_text('{"step": 1, "epoch": 1}\n')
-    material: Any = None
-    trained = Trained(run, data, material, networks[1], 1.0, 0.0)
+    batches: Any = None
+    trained = Trained(run, data, batches, networks[1], 1.0, 0.0)
     options: dict[str, Any] = {"device": CPU, "workers": 0, "batch_size": 20, "world": ON_CPU.world}
     chosen, _ = trials.CandidateComparison(method, table).choose(trained, **options)
     names = [each.name for each in table.rows()]
@@ -474,8 +474,8 @@ def test_what_is_ahead_but_cannot_answer_stays_in_the_table_and_says_why(
         (run.path / "metrics.jsonl").write_text('{"step": 1, "epoch": 1}\n')
     monkeypatch.setattr(trials, "network_outputs", lambda *_, **__: wrong_answers(table, [18, 19]))
     monkeypatch.setattr(trials, "final_model", lambda *_: network)
-    material: Any = None
-    trained = Trained(run, data, material, network, 1.0, 0.0)
+    batches: Any = None
+    trained = Trained(run, data, batches, network, 1.0, 0.0)
     options: dict[str, Any] = {"device": CPU, "workers": 0, "batch_size": 1, "world": ON_CPU.world}
     comparison = trials.CandidateComparison(trials.TrainingMethod("b", "scratch"), table)
     _, sentences = comparison.choose(trained, **options)

@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -193,15 +193,16 @@ def quarantined(report: DataReport, source: object, folder: Path) -> DataReport:
     return replace(report, moved=tuple(moves))
 
 
-def known_findings(data: Sequence[object], *, labels: bool) -> list[Finding]:
+def known_findings(data: Iterable[object], *, labels: bool) -> list[Finding]:
     """Return what is known of data before a training begins on them, the gravest first.
 
     Args:
         data: begins with the images for training, validation and testing.
         labels: whether something is learned of each image, so that equal ones in two parts matter.
     """
-    found = findings_of(data)
-    named = zip(("train", "validation", "test"), data[:3], strict=False)
+    opened = tuple(data)
+    found = findings_of(opened)
+    named = zip(("train", "validation", "test"), opened, strict=False)
     parts = {name: part for name, part in named if isinstance(part, ImageDataset)}
     if labels and isinstance(data, Splits):
         found = list(data_findings(data))

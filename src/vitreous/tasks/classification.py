@@ -173,7 +173,7 @@ class Classification(ImageTask[RunConfig, Splits, ImageAnswerer]):
             )
         kept = runs.finished(begun.cpu())
         if world.first:
-            self.save(trained.run, kept, trained.material)
+            self.save(trained.run, kept, trained.batches)
         return trained._replace(model=kept), said(
             "kept: a linear classifier on frozen features, {frozen} on {count} validation images; the "
             "fine-tuned model has {tuned}",
@@ -260,7 +260,7 @@ class Classification(ImageTask[RunConfig, Splits, ImageAnswerer]):
             scores.save_confusion(run.path / "confusion.npz", *found)
         sheet = None
         if run.metrics():  # a network has learned from images, as they are shown
-            loader: Any = trained.material.loader
+            loader: Any = trained.batches.loader
             sheet = ContactSheet.of(loader, run.config.prepared, data.train.classes, 24)
         return run_report.write_training_report(
             run.path,

@@ -21,7 +21,7 @@ from vitreous.evaluation.outputs import Batching
 from vitreous.languages.terminal import said
 from vitreous.models.settings import check_names, explain, merged, set_leaf
 from vitreous.tasks import task_named
-from vitreous.tasks.task import DataParts, HeldOut, Material, Measure, Plan, Task, config_of_run
+from vitreous.tasks.task import DataParts, HeldOut, Measure, Plan, Task, TrainingBatches, config_of_run
 from vitreous.training.config import RunConfig, Tree
 from vitreous.training.distributed import ALONE, World
 from vitreous.training.machine import autocast
@@ -193,7 +193,7 @@ class ImageTask(Task[ImageConfigT, ImagesT, ImageDataset, ModelT]):
     def open_data(self, config: ImageConfigT, split: Path | None = None) -> ImagesT:
         return self.open_source(config.source, config.data.with_split(split))
 
-    def prepare(self, config: ImageConfigT, data: ImagesT, place: Place) -> Material:
+    def prepare(self, config: ImageConfigT, data: ImagesT, place: Place) -> TrainingBatches:
         loader: DevicePrefetcher[Any] = image_loader(
             data.train,
             preprocessing=config.prepared,
@@ -207,7 +207,7 @@ class ImageTask(Task[ImageConfigT, ImagesT, ImageDataset, ModelT]):
             device=place.device,
             reader=self.reader(config, data),
         )
-        return Material(loader, len(data.train), loader.bad)
+        return TrainingBatches(loader, len(data.train), loader.bad)
 
     def reader(self, config: ImageConfigT, data: ImagesT) -> SampleReader | None:
         """Return what reads the training examples; None: images with their targets."""

@@ -38,7 +38,16 @@ from vitreous.models.model import Model, check_finite
 from vitreous.tasks.candidates import compared_fields
 from vitreous.tasks.images import INSPECTING, READING, TRAINING, ImageTask
 from vitreous.tasks.recipe_choice import RecipeChoice, choose
-from vitreous.tasks.task import IMAGES, Card, Material, RunResult, TaskInfo, Trained, Tree, get_held_out
+from vitreous.tasks.task import (
+    IMAGES,
+    Card,
+    RunResult,
+    TaskInfo,
+    Trained,
+    TrainingBatches,
+    Tree,
+    get_held_out,
+)
 from vitreous.training.config import RunConfig
 from vitreous.training.initial_model import starting_model
 from vitreous.training.objectives import Measured, Objective
@@ -255,7 +264,7 @@ class Regression(ImageTask[RegressionConfig, Splits, ImageAnswerer]):
         # Where all numbers are the same there is no R2 in any validation: the error says which is the best.
         return ({"validation_r2": share} if np.ptp(targets) else {}) | {"validation_mean_error": error}
 
-    def save(self, run: RunDirectory[RegressionConfig], result: nn.Module, material: Material) -> None:
+    def save(self, run: RunDirectory[RegressionConfig], result: nn.Module, batches: TrainingBatches) -> None:
         """Write the model, whose head gives numbers in the unit of the labels."""
         unstandardize(result, run.config.regression)
         run.save_model(result)

@@ -132,10 +132,10 @@ class Plan(Generic[ConfigT, DataT]):
 
 
 @dataclass(frozen=True)
-class Material:
-    """What training reads."""
+class TrainingBatches:
+    """The batches that a training reads, and what is known of them before it does."""
 
-    loader: Loader  # batches
+    loader: Loader
     examples: int  # how many there are in an epoch
     bad: BadFiles  # those that could not be read; it fills while training reads
     files: Mapping[str, str] = field(default_factory=dict)  # names and texts of files of the model
@@ -162,7 +162,7 @@ class Trained(NamedTuple, Generic[ConfigT, DataT]):
 
     run: RunDirectory[ConfigT]
     data: DataT
-    material: Material
+    batches: TrainingBatches
     model: nn.Module
     seconds: float
     waiting: float  # the share of this session's training time in which it waited for data
@@ -321,7 +321,7 @@ class Task(ABC, Generic[ConfigT, DataT, ExamplesT, AnswererT]):
         """Open the data of a run that is resumed. split: its split.csv, where it has one."""
 
     @abstractmethod
-    def prepare(self, config: ConfigT, data: DataT, place: Place) -> Material:
+    def prepare(self, config: ConfigT, data: DataT, place: Place) -> TrainingBatches:
         """Make the training batches of this process."""
 
     @abstractmethod
@@ -337,9 +337,9 @@ class Task(ABC, Generic[ConfigT, DataT, ExamplesT, AnswererT]):
         without a validation set."""
         return None
 
-    def save(self, run: RunDirectory[ConfigT], result: nn.Module, material: Material) -> None:
+    def save(self, run: RunDirectory[ConfigT], result: nn.Module, batches: TrainingBatches) -> None:
         """Write the model into the run's model/."""
-        run.save_model(result, material.files)
+        run.save_model(result, batches.files)
 
     def finalize(
         self, trained: Trained[ConfigT, DataT], **options: Unpack[Batching]

@@ -38,10 +38,12 @@ from vitreous.languages.terminal import said
 from vitreous.tasks import task_named, task_of_run
 from vitreous.tasks.answerer import evaluate_answerer
 from vitreous.tasks.course import FINDINGS, course_of, with_others, without_what_was_tried
+from vitreous.tasks.images import ImageParts
 from vitreous.tasks.task import (
     AnyPlan,
     AnyTask,
     Card,
+    DataParts,
     Plan,
     RunResult,
     Trained,
@@ -198,17 +200,15 @@ def resume_run(
     return plan_of_run(run, opened, place).with_reasons(*filter(None, [note]))
 
 
-def plan_of_run(run: RunDirectory[CommandConfig], data: Any, place: Place = ON_CPU) -> AnyPlan:
+def plan_of_run(run: RunDirectory[CommandConfig], data: DataParts, place: Place = ON_CPU) -> AnyPlan:
     """Return the plan of a run whose directory is there, on these data."""
     run = run.in_force(place)
     return Plan(task_named(run.config.task), run.config, data, run.path.name, run=run)
 
 
-def recorded_parts(data: Any) -> Mapping[str, ImageDataset]:
+def recorded_parts(data: DataParts) -> Mapping[str, ImageDataset]:
     """Return the images that a run's split.csv lists, by part; none for data of another kind."""
-    if not isinstance(data.train, ImageDataset):
-        return {}
-    return named_parts(data.train, data.validation, data.test)
+    return named_parts(data.train, data.validation, data.test) if isinstance(data, ImageParts) else {}
 
 
 def open_run(path: Path) -> RunDirectory[CommandConfig]:
@@ -254,11 +254,11 @@ def fit(
 
     # ---- Data: what could not be read of them is counted by all processes together
 
-    material = task.prepare(config, data, place)
-    for note in material.notes:
+    batches = task.prepare(config, data, place)
+    for note in batches.notes:
         say(note)
-    bad = BadFileSync(material.bad, material.examples, world)
-    total = training.total_steps(material.loader.steps_per_epoch)
+    bad = BadFileSync(batches.bad, batches.examples, world)
+    total = training.total_steps(batches.loader.steps_per_epoch)
 
     # ---- Model
 
@@ -282,8 +282,8 @@ def fit(
 
         # ---- Optimizer and average, at the newest checkpoint; its weights may be in shards (FSDP)
 
-        compiled = place.compiles(training, total, fixed_shapes=material.fixed_shapes)
-        learner = run.learner(model, place, averaging=material.averaging, compiled=compiled)
+        compiled = place.compiles(training, total, fixed_shapes=batches.fixed_shapes)
+        learner = run.learner(model, place, averaging=batches.averaging, compiled=compiled)
         before = learner.seconds
         finish = 0.0
         if plan.clock:  # what the command has done until now, such as trials, is a part of its time
@@ -308,7 +308,7 @@ def fit(
         recorders = run.callbacks(learner.step, events=resumable) if world.first else []
         trainer = Trainer(
             step,
-            material.loader,
+            batches.loader,
             clock=clock,
             checkpointer=run.states if resumable else None,
             callbacks=[*recorders, *callbacks],
@@ -338,20 +338,20 @@ def fit(
             result = finished(learner.result).cpu()
         else:
             # The mean of the last checkpoints would be of those that are still to come: the newest weights.
-            newest = learner.full_model(learner.model) if material.averaging else learner.result
+            newest = learner.full_model(learner.model) if batches.averaging else learner.result
             result = finished(newest).cpu()
         interrupted = isinstance(stopped, Interrupted)
         # The run counts as stopped until the model is saved, and stays so where resuming continues it.
         if world.first:
             run.note_stop(learner.step if interrupted else trainer.total, trainer.total)
-            task.save(run, result, material)
+            task.save(run, result, batches)
             if not interrupted:
                 run.note_stop(None, trainer.total)
         if isinstance(stopped, NotFinite):
             raise NotFinite(f"{stopped}; they are in {run.path / 'model'}") from None
         if stopped is not None:
             raise stopped
-        return Trained(run, data, material, result, seconds, waiting, plan.compared)
+        return Trained(run, data, batches, result, seconds, waiting, plan.compared)
 
 
 def use_best_validation(
@@ -380,17 +380,17 @@ def untrained(plan: AnyPlan, place: Place) -> Trained[Any, Any]:
     """Return a training of no steps, of whose candidates another one answers: no network is built."""
     read = plan.config.data.read.model_copy(update={"in_memory": False})  # as nothing is read from it
     data = plan.config.data.model_copy(update={"read": read})
-    material = plan.task.prepare(plan.config.model_copy(update={"data": data}), plan.data, place)
+    batches = plan.task.prepare(plan.config.model_copy(update={"data": data}), plan.data, place)
     if place.world.first:
         plan.made.note_stop(None, 0)
-    return Trained(plan.made, plan.data, material, nn.Module(), 0.0, 0.0, plan.compared)
+    return Trained(plan.made, plan.data, batches, nn.Module(), 0.0, 0.0, plan.compared)
 
 
 # Seconds of a processor: a report, an image that is evaluated, and one that a baseline is fitted on.
 REPORT, READ, DESCRIBED = 8.0, 0.03, 0.005
 
 
-def seconds_after(config: CommandConfig, data: Any, clock: Clock, *, answering: float = 0.0) -> float:
+def seconds_after(config: CommandConfig, data: DataParts, clock: Clock, *, answering: float = 0.0) -> float:
     """Return about how many seconds follow a training: the network answers the validation set, by which what
     answers is chosen; that answers the test set; and the report is written.
 
@@ -437,7 +437,7 @@ def finish(
     if plan.compared:
         trained, chosen = plan.compared.choose(trained, **options)
         sentences = [*sentences, *chosen]
-    answerer = task.answerer_of(trained.model, trained.material.files)
+    answerer = task.answerer_of(trained.model, trained.batches.files)
     held_out, examples = get_held_out(task, data)
     evaluation = None
     if held_out:
@@ -452,7 +452,7 @@ def finish(
     for sentence in sentences:
         say(sentence)
     bad = BadFiles()
-    bad.merge(trained.material.bad)
+    bad.merge(trained.batches.bad)
     if evaluation:
         bad.reasons.update(evaluation.failed)
         bad.damaged.update(evaluation.damaged)
@@ -470,7 +470,7 @@ def finish(
         held_out=held_out,
         seconds=trained.seconds,
         waiting=trained.waiting,
-        train_count=trained.material.examples,
+        train_count=trained.batches.examples,
         parameters=sum(each.numel() for each in module_of(answerer).parameters()),
         bad=dict(bad),
         extra=extra,
@@ -530,7 +530,7 @@ def metric_rows(evaluation: Evaluation | None) -> dict[str, str]:
     return rows
 
 
-def report_known_findings(task: AnyTask, data: Any, tell: Callable[[str], None]) -> list[Finding]:
+def report_known_findings(task: AnyTask, data: DataParts, tell: Callable[[str], None]) -> list[Finding]:
     """Return what is known of data before a training begins on them; it is said first."""
     found = known_findings(data, labels=task.info.targets != "unlabeled")
     for sentence in data_notes(found):

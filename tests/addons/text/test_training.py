@@ -67,7 +67,7 @@ def tiny():
 def trained(path, config, data):
     run = RunDirectory.create(path, config)
     done = fit(plan_of_run(run, data))
-    return done.model, tokenizer_from_json(done.material.files["tokenizer.json"], where="the run")
+    return done.model, tokenizer_from_json(done.batches.files["tokenizer.json"], where="the run")
 
 
 def weights(model):

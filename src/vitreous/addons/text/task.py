@@ -27,12 +27,12 @@ from vitreous.tasks.recipe_choice import packaged_config
 from vitreous.tasks.task import (
     Card,
     HeldOut,
-    Material,
     Plan,
     RunResult,
     Task,
     TaskInfo,
     Trained,
+    TrainingBatches,
     Tree,
     config_of_run,
 )
@@ -185,7 +185,7 @@ class Translation(Task[TranslationConfig, Parallel, Sequence[Pair], Translator])
     def open_data(self, config: TranslationConfig, split: Path | None = None) -> Parallel:
         return open_parallel(config.source, seed=config.seed, test_fraction=config.test_fraction)
 
-    def prepare(self, config: TranslationConfig, data: Parallel, place: Place) -> Material:
+    def prepare(self, config: TranslationConfig, data: Parallel, place: Place) -> TrainingBatches:
         batch_size, world = config.training.batch_size, place.world
         world.share(batch_size)  # raises where the processes cannot share a batch
         texts: list[str] = []
@@ -202,7 +202,7 @@ class Translation(Task[TranslationConfig, Parallel, Sequence[Pair], Translator])
             notes.append(said("skipped {count}: without text", count=data.empty))
         if encoded.too_long:
             notes.append(said("skipped {count}: more than {most} tokens", count=encoded.too_long, most=most))
-        return Material(
+        return TrainingBatches(
             loader,
             len(encoded.sources),
             loader.bad,
@@ -259,7 +259,7 @@ class Translation(Task[TranslationConfig, Parallel, Sequence[Pair], Translator])
         return shown.report
 
     def extra_fields(self, trained: Trained[TranslationConfig, Parallel]) -> dict[str, object]:
-        return {"skipped": dict(trained.material.skipped), "example": trained.data.test[0].source}
+        return {"skipped": dict(trained.batches.skipped), "example": trained.data.test[0].source}
 
 
 def averaging(config: TranslationConfig, steps: int) -> AverageWeight:

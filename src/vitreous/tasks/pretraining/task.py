@@ -60,7 +60,17 @@ from vitreous.tasks.recipe_choice import (
     packaged_config,
     rate_factor,
 )
-from vitreous.tasks.task import IMAGES, Card, Material, Plan, RunResult, TaskInfo, Trained, Tree, get_held_out
+from vitreous.tasks.task import (
+    IMAGES,
+    Card,
+    Plan,
+    RunResult,
+    TaskInfo,
+    Trained,
+    TrainingBatches,
+    Tree,
+    get_held_out,
+)
 from vitreous.training.config import RunConfig, length_of
 from vitreous.training.initial_model import described_checkpoint, starting_model
 from vitreous.training.learner import scaled_lr
@@ -293,7 +303,7 @@ class Pretraining(ImageTask[PretrainingT, Splits, nn.Module]):
         found = self.evaluate(model, images, **options)
         return {"validation_loss": found.loss, "validation_explained": found.explained}
 
-    def save(self, run: RunDirectory[PretrainingT], result: nn.Module, material: Material) -> None:
+    def save(self, run: RunDirectory[PretrainingT], result: nn.Module, batches: TrainingBatches) -> None:
         run.save_model(result.get_submodule("encoder"))
 
     def finalize(
@@ -316,7 +326,7 @@ class Pretraining(ImageTask[PretrainingT, Splits, nn.Module]):
             return trained, [line]
         kept = finished(begun.cpu())
         if world.first:
-            self.save(trained.run, kept, trained.material)
+            self.save(trained.run, kept, trained.batches)
         line = said("kept: the encoder as it was; {measured}: {before} before, {after} after", **values)
         return trained._replace(model=kept), [line]
 
