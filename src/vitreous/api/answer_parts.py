@@ -110,7 +110,8 @@ class PartWriter:
                 for each in [table] if begun else [table.slice(0, 0), *leading, table]:
                     tables.add(each)
                 begun = True
-            if not begun:  # not one image can be read: the columns are those of any other
+            # Not one image could be read, so the columns are those of any other.
+            if not begun:
                 for each in (arrow_table(self.predictor.blank()), *leading):
                     tables.add(each)
             about = {
@@ -121,7 +122,8 @@ class PartWriter:
                 "damaged": wrong["damaged"],
             }
             tables.close({ABOUT: json.dumps(about)})
-        for left in self.folder.glob(f".{path.name}.*.tmp"):  # by a process that was killed
+        # A process that was killed may have left these.
+        for left in self.folder.glob(f".{path.name}.*.tmp"):
             left.unlink(missing_ok=True)
         return Answered(len(images), wrong["error"], wrong["damaged"])
 

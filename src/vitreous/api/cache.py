@@ -91,10 +91,12 @@ def clear_cache(kind: str | None = None) -> CacheUse:
         try:
             while found := cached_in(folder):
                 for each in found:
-                    with suppress(FileNotFoundError):  # another process has removed something of it before
+                    # Another process may have removed something of it before.
+                    with suppress(FileNotFoundError):
                         shutil.rmtree(each) if each.is_dir() and not each.is_symlink() else each.unlink()
         except OSError as error:
             raise InputError(f"cannot delete {folder}: {error.strerror or error}") from error
-        with suppress(OSError):  # it is not there, has files of others, or is a link to another disk
+        # The folder may be gone, have files of others, or be a link to another disk.
+        with suppress(OSError):
             folder.rmdir()
     return CacheUse(use.folder, deleted)

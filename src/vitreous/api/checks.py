@@ -116,7 +116,8 @@ def check_classes(
     with speaking(language), writing_to(page, f"name another file for {Param('report')}"):
         page.parent.mkdir(parents=True, exist_ok=True)
         table = page.with_suffix(".csv")
-        check_replaceable(table, data, Action._fields, page)  # it may be there since
+        # A file of that name may have come into being since.
+        check_replaceable(table, data, Action._fields, page)
         write_csv(table, Action._fields, actions(evidence))
         write_data_report(page, splits.name, evidence, found, table)
         with page.open("a", encoding="utf-8") as written:

@@ -63,7 +63,8 @@ def data_source(data: object, targets: TargetKind = "classes", settings: Tree | 
             written.mkdir()
             digest = write_manifest(written, {name: part for name, part in parts.items() if part is not None})
             folder = home / digest
-            with suppress(OSError):  # it is there, whole; of another call or process, perhaps only now
+            # It may be there already, whole, from another call or process.
+            with suppress(OSError):
                 os.replace(written, folder)
             (folder / "manifest.csv").stat()
     return str(folder / "manifest.csv")

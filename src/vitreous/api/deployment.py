@@ -157,7 +157,8 @@ def export(model: ModelLike, out: str | Path | None = None, **options: Unpack[Ex
             f"{Param('data')} calibrates a lower precision, and has no effect on {format} in {precision}: "
             "leave it out"
         )
-    opened: Any = resolve_model(model, **fields)  # what cannot be exported is refused there
+    # A model that cannot be exported is refused when it is opened.
+    opened: Any = resolve_model(model, **fields)
     samples: Sequence[Any] = ()
     if calibrated:  # on images of DATA, or of a run's validation set
         task: Any = task_or_classification(opened)

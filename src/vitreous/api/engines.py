@@ -49,7 +49,8 @@ class ModelEngine:
         self.use, self.batching = use, computation(use.device, use.batch_size, use.workers)
         self.device: torch.device = self.batching["device"]
         self.about: dict[str, Any] = {}
-        with modes_restored(use.model):  # a user's own stays in the mode that it is in
+        # A model of the user's own stays in the mode that it is in.
+        with modes_restored(use.model):
             self.open()
         if any(each.is_meta for each in self.model.parameters()):
             raise InputError("a model on the meta device has no weights: load it with vitreous.load")
@@ -81,7 +82,8 @@ class ModelEngine:
         )
         self.working = self.answerer
         if self.precision == "bf16" and self.model is self.answerer and not isinstance(self.model, Program):
-            self.working = with_cast_weights(self.model)  # and not again in every batch
+            # The weights are cast once, and not again in every batch.
+            self.working = with_cast_weights(self.model)
 
     def rows(self, images: ImageDataset) -> Iterator[ImageRows]:
         """Yield images as the model takes them, in batches and in order."""

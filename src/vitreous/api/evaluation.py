@@ -62,7 +62,8 @@ def evaluate(model: ModelLike, data: Any = None, **options: Unpack[EvaluateOptio
     task, answerer = open_answerer(quick, tta=tta, **overrides)
     name = model_name(model)
     held = task.open_held_out(name, answerer, source, tree)
-    if labels is not None:  # what does not fit is said before the images are answered
+    # Labels that do not fit are refused before the images are answered.
+    if labels is not None:
         names = (held.examples.name(row) for row in range(len(held.examples)))
         labels_of_images(labels, names, len(held.examples.classes))
     how = computation(device, options["batch_size"], options["workers"])

@@ -147,7 +147,8 @@ def inspect(model: ModelLike, images: object = None, **options: Unpack[InspectOp
         answerer = task.open(str(model), **fields)
         task = task_of(answerer) or task
     other = None if compare is None else viewed(compare, None, {})
-    for each in (answerer, other):  # a module that is measured as it is stays where it is
+    # A module of another library is measured as it is, and stays where it is.
+    for each in (answerer, other):
         if each is not None and not isinstance(each, live.LiveViT):
             module_of(each).to(here)
     folder = Path(options["out"]) if options["out"] else default_folder(model)
@@ -287,7 +288,8 @@ def examples_to_show(task: AnyTask, model: ModelLike, answerer: Any, given: Any)
     failed: list[Failure] = []
     damaged: list[Failure] = []
     found: Any
-    if isinstance(given, list | tuple) and len(given) == 1:  # as the command line gives a folder
+    # The command line gives a folder as a list of one path.
+    if isinstance(given, list | tuple) and len(given) == 1:
         given = given[0]
     if given is not None:
         kind = kind_of(module_of(answerer).config)
@@ -299,7 +301,8 @@ def examples_to_show(task: AnyTask, model: ModelLike, answerer: Any, given: Any)
             rows = across_folders([Path(found.name(row)).parent.name for row in rows])
     else:
         found, about = held_out_examples(task, model, answerer)
-        if not isinstance(found, ImageDataset):  # texts, of which the page shows some
+        # Of texts, the page shows some.
+        if not isinstance(found, ImageDataset):
             return ShownExamples(found)
         rows = found.sample(task.info.inspected)
     read, labels = [], []
@@ -312,7 +315,8 @@ def examples_to_show(task: AnyTask, model: ModelLike, answerer: Any, given: Any)
             if image.damage:
                 damaged.append(Failure(image.name, image.damage))
             read.append((found.again(row), Path(found.name(row)).name))
-            if given is not None:  # in a folder named like a class it is one of it
+            # An image in a folder that is named like a class is one of that class.
+            if given is not None:
                 labels.append(Path(found.name(row)).parent.name)
             elif task.name == "classification" and isinstance(found.targets, ClassTargets):
                 labels.append(found.label(row))

@@ -67,7 +67,8 @@ def shapes_of(model: ModelLike, fields: dict[str, Any]) -> Any:
     check_weights(model, "describe")
     try:
         opened = resolve_model(model)
-    except InputError:  # a question that the settings may answer
+    except InputError:
+        # The settings may answer what the file leaves open.
         if not fields:
             raise
         return resolve_model(model, **fields)
@@ -208,7 +209,8 @@ def push_to_hub(
     path = path_of_run(model)
     card = Path(path) / "README.md" if isinstance(path, str | Path) else None
     text = read_text(card) if card and (card.parent / "config.toml").is_file() and card.is_file() else None
-    opened: Any = resolve_model(model)  # what cannot be saved is refused there
+    # A model that cannot be saved is refused when it is opened.
+    opened: Any = resolve_model(model)
     address, _ = upload(
         opened,
         name,

@@ -74,7 +74,8 @@ def predict(model: ModelLike, images: object, **options: Unpack[PredictOptions])
     elif out is not None:
         table = Path(out)
         check_answer_file(table)
-    elif writes_files and isinstance(use.model, str | Path):  # those of a model in memory stay there
+    elif writes_files and isinstance(use.model, str | Path):
+        # The answers of a model in memory stay in memory.
         folder = runs.default_run_path(Path(use.model).name, root=Path(use.task.info.answer_folder))
     listed = image_list(images)
     opened = predictor.begin(listed, folder)

@@ -215,7 +215,8 @@ class Predictor:
             raise InputError(f"a batch needs a column path or bytes; this one has {', '.join(batch)}")
         found = list(self.columns(images))
         if not any(len(columns) > len(NO_ANSWER) for columns in found):
-            found.append(self.blank())  # not one can be read, or there is none: the columns stay the same
+            # Where not one image can be read, or there is none, the columns stay the same.
+            found.append(self.blank())
         known = dict[str, None]()  # the columns, in their order
         for columns in sorted(found, key=len, reverse=True):
             known.update(dict.fromkeys(columns))

@@ -229,7 +229,8 @@ def train_in_processes(
     require_packages("matplotlib", "sklearn", "tensorboard", extra="train", what="training")
     with speaking(language), own_warnings(), process_group(pick_device(device), waiting) as (world, here):
         if here.type == "cpu":
-            keep_freed_memory()  # candidates are compared and features computed before the first step
+            # This is set here, since candidates are compared and features computed before the first step.
+            keep_freed_memory()
         with resources(lambda: "nothing was started"):
             place = Place(here, world)
             plan = start(place)

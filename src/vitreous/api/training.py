@@ -100,7 +100,8 @@ class TrainRequest:
                 )
             init = str(path)
         if init == "none":
-            init, settings = None, {**settings, "init": None}  # an explicit setting: no trial
+            # An explicit None is a setting, which keeps candidates from being compared.
+            init, settings = None, {**settings, "init": None}
         for name, value in ((Param("init"), init), (Param("recipe"), recipe)):
             if value in ("", TRY):
                 raise InputError(f"{name} is empty: is a variable not set? Name one, or leave it out")
@@ -171,7 +172,8 @@ def start_training(
         options: of the command.
         evaluation: options of the evaluation.
     """
-    clock = Clock.of_call()  # minutes count from here, and not from the first step
+    # Minutes count from here, and not from the first step.
+    clock = Clock.of_call()
     request = TrainRequest.of(task, source, settings, options)
     if options.get("dry_run"):
         return cast("Run", forecast_of(request, options["device"]))  # what `train` promises without it
@@ -182,7 +184,8 @@ def start_training(
     # gets that, without a comparison.
     def start(place: Place) -> AnyPlan:
         if request.is_open():
-            from vitreous.tasks.trials import plan_by_trials  # much to import, and seldom needed
+            # This imports much, and is not needed where the user says what to train.
+            from vitreous.tasks.trials import plan_by_trials
 
             plan = plan_by_trials(
                 task.plan(source, request.settings),

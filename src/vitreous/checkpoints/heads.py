@@ -81,7 +81,8 @@ def with_linear_head(converted: Spec) -> Spec:
     if config.num_classes is None and (found := headed(converted._replace(source=source), rest)):
         return found
     left_out = {name: entry for name, entry in source.left_out.items() if name not in rest}
-    tensors = source.tensors | rest  # which are refused with what is missing
+    # These tensors are refused later, with what is missing.
+    tensors = source.tensors | rest
     return converted._replace(source=replace(source, tensors=tensors, left_out=left_out))
 
 
@@ -175,10 +176,12 @@ def headed(converted: Spec, rest: Mapping[str, Entry]) -> Spec | None:
         return None
     places = [re.search(r"\d+$", each) for each in (*owner, weight.removesuffix(".weight"))]
     if len(places) == 2 and all(places) and int(places[0][0]) > int(places[1][0]):  # type: ignore[index]
-        return None  # a norm after the layer, as of GIT's projection
+        # There is a norm after the layer, as in GIT's projection.
+        return None
     rows = list(converted.rows)
     before: list[str] = []
-    if "running_mean" in kinds:  # BatchNorm1d: an affine map, that the layer absorbs
+    # BatchNorm1d is an affine map, which the layer absorbs.
+    if "running_mean" in kinds:
         before = [kinds[kind] for kind in NORMED if kind in kinds and kind != "num_batches_tracked"]
         eps = 1e-5 if "weight" in kinds else 1e-6  # of PyTorch; of MAE's probe, which has no weights
         source.assumed.append(f"eps={eps} of the BatchNorm {owner.pop()}")

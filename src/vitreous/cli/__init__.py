@@ -89,7 +89,8 @@ app.register_install_completion_command(help="Install completion for your shell.
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and exit with its code."""
     try:
-        os.environ["MPLBACKEND"] = "agg"  # figures are written, never shown
+        # Figures are written, never shown.
+        os.environ["MPLBACKEND"] = "agg"
         prepare_streams()
         prepare_columns()
         check_current_folder()
@@ -97,10 +98,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
             Clock.command = Clock.of_process()
         code = run(sys.argv[1:] if arguments is None else arguments)
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader of stdout, such as `head`, has enough
+    except BrokenPipeError:
+        # The reader of stdout, such as `head`, has enough.
         abandon(sys.stdout)
         code = PIPE_CLOSED
-    except InputError as error:  # there is no stdout, or no current folder
+    except InputError as error:
+        # There is no stdout, or no current folder.
         print(f"vitreous: {error}", file=sys.stderr)
         code = 2
     except OSError as error:  # stdout is full
@@ -128,7 +131,8 @@ def run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:  # `main` ends quietly
         raise
     except SystemExit as stopped:
-        if isinstance(stopped.__context__, BrokenPipeError):  # as Rich ends where nothing reads the help
+        # Rich ends in this way where nothing reads the help.
+        if isinstance(stopped.__context__, BrokenPipeError):
             raise stopped.__context__ from None
         raise
     except (Exception, KeyboardInterrupt) as error:
@@ -141,7 +145,8 @@ def run(arguments: Sequence[str]) -> int:
 def print_reason(error: Exception | KeyboardInterrupt, *, verbose: bool) -> int:
     """Print why a command has ended early, and return its exit code."""
     if isinstance(error, KeyboardInterrupt):
-        alone = os.environ.get("RANK", "0") == "0"  # of torchrun's processes the first one has notes
+        # Of the processes that torchrun has started, the first one has notes.
+        alone = os.environ.get("RANK", "0") == "0"
         for note in getattr(error, "__notes__", [said("interrupted")] if alone else ()):
             print(printable(f"vitreous: {note}"), file=sys.stderr)
         return 130
@@ -149,7 +154,8 @@ def print_reason(error: Exception | KeyboardInterrupt, *, verbose: bool) -> int:
         sentence = sentence_about(error) if isinstance(error, CycloptsError) else str(error)
         known: str | None = " ".join(sentence.split())
     else:
-        sys.stdout.flush()  # where that fails, `main` says so
+        # Where that fails, `main` says so.
+        sys.stdout.flush()
         known = sentence_for(error)
     if verbose:
         traceback.print_exception(error)
@@ -199,7 +205,8 @@ def printed(quiet: bool, verbose: bool) -> Iterator[None]:
     reach stdout."""
     with ExitStack() as stack:
         stack.enter_context(redirect_stdout(PrintableStream(sys.stdout)))  # type: ignore[type-var]
-        if not verbose:  # it says where its cache cannot be written, which does not matter to the user
+        # matplotlib says where its cache cannot be written, which does not matter to the user.
+        if not verbose:
             logging.getLogger("matplotlib").setLevel(logging.ERROR)
         if quiet:
             stack.enter_context(redirect_stderr(stack.enter_context(open(os.devnull, "w"))))

@@ -194,7 +194,8 @@ def stored_parts(
     """Return what `held_out_of` does, by hashes, of a large index: computed once and stored beside it, so
     that all processes of a machine share it."""
     assert images.cache
-    folder = images.cache / f"{part}-{config.split_seed}-{fraction!r}-2"  # the second version of the rule
+    # The name ends with the version of the rule by which images are split.
+    folder = images.cache / f"{part}-{config.split_seed}-{fraction!r}-2"
     held = None
     with made_by_one(folder):
         if not folder.is_dir():
@@ -210,7 +211,8 @@ def stored_parts(
             found = np.load(folder / name / "targets.npy", mmap_mode="r")
             part_targets = ClassTargets(found, targets.classes)
             parts.append(Subset(images, numbers, part_targets).with_(cache=folder / name))
-        except (OSError, ValueError):  # the cache cannot be written
+        except (OSError, ValueError):
+            # A cache that cannot be written stops nothing.
             held = lowest_hashes(images, fraction, config, part) if held is None else held
             parts.append(Subset(images, np.flatnonzero(held if name == "held_out" else ~held)))
     kept, held_out = parts
@@ -333,7 +335,8 @@ def within_share(
         if chosen[group] and count > most:
             chosen[group] = False
             count -= int(sizes[group])
-    for limit in (most, int(counted.sum()) // 2):  # large groups only where there is nothing else
+    # Large groups are taken only where there is nothing else.
+    for limit in (most, int(counted.sum()) // 2):
         for group in order.tolist():
             if not chosen[group] and count < least and count + sizes[group] <= limit:
                 chosen[group] = True
@@ -369,7 +372,8 @@ def computed_folds(targets_bytes: bytes, groups_bytes: bytes, count: int) -> Fol
         return []
     kind = StratifiedKFold if len(np.unique(groups)) == len(groups) else StratifiedGroupKFold
     splitter = kind(min(count, most), shuffle=True, random_state=0)
-    with warnings.catch_warnings(action="ignore"):  # that a class has fewer images than there are folds
+    # scikit-learn warns of a class with fewer images than there are folds.
+    with warnings.catch_warnings(action="ignore"):
         found = [(rows, others) for rows, others in splitter.split(targets, targets, groups) if len(others)]
     return [pair for pair in found if len(np.unique(targets[pair[0]])) > 1]
 
@@ -388,7 +392,8 @@ def newest(images: ImageDataset, fraction: float, time: str) -> NDArray[np.bool_
     if not fraction:
         return np.zeros(len(images), dtype=bool)
     times = image_times(images, time)
-    if images.grouped:  # a copy of an older image is as old as that
+    # A copy of an older image is as old as that image.
+    if images.grouped:
         _, place = np.unique(images.together(), return_inverse=True)
         oldest = np.full(len(times), np.inf)
         np.minimum.at(oldest, place, times)
@@ -508,7 +513,8 @@ def read_split(file: Path) -> dict[str, SplitRow]:
                 raise InputError(f"{file} does not begin with the columns {', '.join(SplitRow._fields)}")
             rows = dict[str, SplitRow]()
             for path, label, part, digest in table:
-                rows[path] = SplitRow(path, intern(label), intern(part), digest)  # few labels, many rows
+                # There are few labels and many rows, so the texts are shared.
+                rows[path] = SplitRow(path, intern(label), intern(part), digest)
             return rows
     except (OSError, ValueError, csv.Error) as error:
         raise InputError(

@@ -301,10 +301,12 @@ class LogisticSetting(Config):
         weight = np.zeros((self.classes, values.shape[1]), values.dtype)
         bias = np.full(self.classes, UNSEEN, values.dtype)
         penalized = LogisticRegression(C=1 / (self.penalty * len(values)), max_iter=ITERATIONS)
-        with warnings.catch_warnings(action="ignore"):  # that the last digits have not settled
+        # scikit-learn warns where the last digits have not settled.
+        with warnings.catch_warnings(action="ignore"):
             fitted = penalized.fit((values - mean) / std, truth.numpy())
         rows, shifts = fitted.coef_, fitted.intercept_
-        if len(fitted.classes_) == 2:  # each gets half of the difference
+        # Of two classes each gets half of the difference.
+        if len(fitted.classes_) == 2:
             rows, shifts = np.concatenate([-rows, rows]) / 2, np.concatenate([-shifts, shifts]) / 2
         weight[fitted.classes_], bias[fitted.classes_] = rows, shifts
         weight = weight / std
@@ -341,7 +343,8 @@ class RidgeSetting(Config):
             [(weight, bias)] = ridges(seen.values.double() / std, wanted, (self.penalty,))
             return LinearConfig(), linear_head(self.slope * weight / std, self.slope * bias + self.shift)
         examples = seen.values
-        if len(examples) > MOST_FITTED:  # evenly spread: the images of a class often stand together
+        # The images are evenly spread, since those of a class are often next to each other.
+        if len(examples) > MOST_FITTED:
             some = torch.linspace(0, len(examples) - 1, MOST_FITTED).long()
             examples, wanted = examples[some], wanted[some]
         near = gaussian_kernel(examples, examples, self.gamma)
@@ -550,7 +553,8 @@ def best_ridge(
     classes = problem.meaning == "softmax"
     errors = [float((each - targets).square().mean()) for each in answers]
     best = int(np.argmin(errors))
-    if classes:  # of equally many right answers those that are nearer to the truth
+    # Of equally many right answers, those that are nearer to the truth are better.
+    if classes:
         scores = [problem.measures.of(each, truth) for each in answers]
         best = max(range(len(penalties)), key=lambda at: (scores[at], -errors[at]))
     chosen, slope, shift = answers[best], 1.0, 0.0
@@ -683,7 +687,8 @@ def methods_for(data: DataSummary, problem: Problem, counts: RowNumbers) -> list
         if shorter >= SMALLEST:
             found.insert(0, (f"{kind} on HOG and color", "gradients", ridge_regression))
         return [*found, unseeing]
-    if (counts > 0).sum() < 2 or counts.max() < 2:  # nothing to choose between, or to leave out
+    # There is nothing to choose between, or no image to leave out.
+    if (counts > 0).sum() < 2 or counts.max() < 2:
         return [unseeing]
     few = (counts > 0).sum() <= MOST_CLASSES
     methods: list[Suited] = []
@@ -897,7 +902,8 @@ def try_mirroring(splits: Splits) -> Mirroring | None:
     if (counts > 0).sum() < 2 or counts.max() < 2:
         return None
     views = [pixels, pixels.flip(-1)]
-    if splits.summary.channels != 3:  # of others, top and bottom are seldom alike
+    # In color images, top and bottom are seldom alike.
+    if splits.summary.channels != 3:
         views += [pixels.flip(-2), pixels.flip(-1, -2)]
     values = [seen_by_classical(each, "gradients") for each in views]
     scale = 1 / (values[0].shape[1] * max(float(values[0].var(correction=0)), 1e-12))

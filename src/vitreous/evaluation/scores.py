@@ -51,7 +51,8 @@ def is_better(after: Bool[np.ndarray, " N"], before: Bool[np.ndarray, " N"]) -> 
 
 def r2(targets: Float[np.ndarray, " N"], predictions: Float[np.ndarray, " N"]) -> float:
     """Return R2 = 1 - sum (t - p)^2 / sum (t - mean t)^2; NaN where all targets are equal."""
-    if not np.ptp(targets):  # the mean of equal numbers can differ from them by a rounding
+    # The mean of equal numbers can differ from them by a rounding.
+    if not np.ptp(targets):
         return float("nan")
     targets, predictions = targets.astype(float), predictions.astype(float)
     return 1 - float(((targets - predictions) ** 2).sum() / ((targets - targets.mean()) ** 2).sum())
@@ -195,7 +196,8 @@ def calibration_of(
     images (arXiv 1706.04599, Eq. 3): is a probability of 0.8 correct in 80% of the cases? Of an answer that
     is given several `times`, `correct` is how often it was."""
     edges = np.linspace(0, 1, bins + 1)
-    with np.errstate(invalid="ignore"):  # NaN is in the first bin, whose means are NaN then
+    # NaN is in the first bin, whose means are NaN then.
+    with np.errstate(invalid="ignore"):
         place = np.clip(np.ceil(confidence * bins).astype(int) - 1, 0, bins - 1)
     summed = confidence if times is None else times * confidence
     counts = np.bincount(place, times, bins)
@@ -265,7 +267,8 @@ def precision_interval(relevant: np.ndarray, scores: Float[np.ndarray, "N classe
         hits, again = sampled[order[places]], sampled[order].cumsum(axis=0, dtype=np.int32)[last]
         right = hits.cumsum(axis=0)[np.searchsorted(places, last, "right") - 1]
         precision = right / np.maximum(again, 1)
-        with np.errstate(invalid="ignore"):  # a class that is not sampled is NaN
+        # The value of a class that is not sampled is NaN.
+        with np.errstate(invalid="ignore"):
             found.append((hits * precision).sum(axis=0) / hits.sum(axis=0))
     values = np.array(found)
     means = values[:, ~np.isnan(values).all(axis=0)]  # without samples that have no class
@@ -332,7 +335,8 @@ def binary_cross_entropy(outputs: Outputs, truth: Truth) -> float:
 def defined_r2(outputs: Outputs, truth: Truth) -> float:
     """Return R2; 0 where it is undefined, as candidates are ranked by it."""
     score = r2(truth.double().numpy(), outputs.double().flatten().numpy())
-    return 0.0 if math.isnan(score) else round(score, 12) + 0.0  # without a last digit below 0, or -0
+    # The rounding leaves no last digit below 0, and the sum no -0.
+    return 0.0 if math.isnan(score) else round(score, 12) + 0.0
 
 
 def r2_interval(outputs: Outputs, truth: Truth) -> Interval:

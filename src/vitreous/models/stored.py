@@ -408,7 +408,8 @@ def of_content(content: Any, about: About, most_pixels: int, allow: Allow | None
             allow((values.shape[0], values.shape[1]), None)
         return Bands(values, about)
     image = open_image(content, about.name)
-    if allow is not None:  # some formats' readers decode all pixels to find the orientation
+    # The readers of some formats decode all pixels to find the orientation, so the size is checked before.
+    if allow is not None:
         allow((image.height, image.width), image.format)
     return of_pillow(image, about, content)
 
@@ -647,7 +648,8 @@ class Jpeg(Stored):
         early = truncated_jpeg(self.data, row) if row < height else None
         colors = "GRAY" if self.channels == 1 else "RGB"
         whole = np.empty((-(-height // part), -(-width // part), 1 if colors == "GRAY" else 3), np.uint8)
-        if part > 1:  # simplejpeg takes the largest reduction that leaves as much
+        # simplejpeg takes the largest reduction that leaves so many pixels.
+        if part > 1:
             how |= {"min_height": -(-(row if early else height) // part), "min_width": whole.shape[1]}
         try:
             simplejpeg.decode_jpeg(early or self.data, colors, buffer=whole, strict=early is None, **how)
@@ -767,7 +769,8 @@ def displayed_image(image: Image.Image, channels: int) -> Image.Image:
         rgba = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba)
     image = image.convert("L" if channels == 1 else "RGB")
-    image.info.clear()  # EXIF data, which would be read again, and may be damaged
+    # EXIF data would be read again, and may be damaged.
+    image.info.clear()
     return image
 
 

@@ -124,7 +124,8 @@ class Trial:
         """Return a score as people read it."""
         if self.measure != "r2":
             return percent(value)
-        return f"R2 {round(value, 4) + 0.0:.4g}"  # that of the mean is 0, or -2.474e-06
+        # The R2 of the mean is 0, or -2.474e-06, which is shown as 0.
+        return f"R2 {round(value, 4) + 0.0:.4g}"
 
     def sentence(self) -> str:
         """Return the row as a line of the progress."""

@@ -259,7 +259,8 @@ class Classification(ImageTask[RunConfig, Splits, ImageAnswerer]):
             found = evaluation.targets, evaluation.predictions, evaluation.classes
             scores.save_confusion(run.path / "confusion.npz", *found)
         sheet = None
-        if run.metrics():  # a network has learned from images, as they are shown
+        # Only where a network has learned were images shown as the sheet shows them.
+        if run.metrics():
             loader: Any = trained.batches.loader
             sheet = ContactSheet.of(loader, run.config.prepared, data.train.classes, 24)
         return run_report.write_training_report(

@@ -59,7 +59,8 @@ def course_of(
     found: list[Finding] = []
     if nothing := is_constant(candidates):
         found += finding("nothing learned", name=candidate_title(candidates[0]), severity="warning")
-    if evaluation and baselines:  # first: a score below a simpler method's is not read alone
+    # This comes first, so that a score below that of a simpler method is not read alone.
+    if evaluation and baselines:
         metric = next(iter(evaluation.metrics.values()))
         found += below_baseline(metric, baselines, by_chance=not nothing)
     found += [*bad_file_findings(run.path), *course(run, classes)]

@@ -59,7 +59,8 @@ def examine_run(path: Path) -> list[Finding]:
     newest state has it). Raises InputError: it is not a run, or what it was trained on is no longer there."""
     task = task_of_run(path)
     run = RunDirectory.open(path, task.config).with_data(None)
-    at_its_end = read_findings(path / FINDINGS) if is_finished(path) else []  # which the report has as well
+    # The report has these as well.
+    at_its_end = read_findings(path / FINDINGS) if is_finished(path) else []
     if isinstance(task, Classification):
         seen = [*bad_file_findings(path), *classifier_findings(task, run, at_its_end)]
         return causes_first(without_what_was_tried(run, with_others(seen, at_its_end)))
@@ -112,7 +113,8 @@ def usual_config(task: Classification, run: RunDirectory[RunConfig], splits: Spl
     config, source = run.config, run.config.source
     for name in (None, config.recipe):
         with suppress(InputError):
-            untried = {"augmentation": {"flip": config.augmentation.flip}}  # what that is plays no part
+            # The value plays no part: it keeps mirroring from being tried.
+            untried = {"augmentation": {"flip": config.augmentation.flip}}
             chosen = task.choose(source, splits, untried, recipe=name, init=config.init).config
             if chosen.recipe == config.recipe:
                 return chosen
@@ -170,7 +172,8 @@ def answers_to(model: Model, images: ImageDataset) -> SampleAnswers:
     chosen = np.array(images.sample(ASKED))
     found = feature_outputs(model, images.subset(chosen), device=torch.device("cpu"), batch_size=64)
     with torch.inference_mode():
-        two = isinstance(model.head, DistilledHead)  # it sees a token for each of its classifiers
+        # Such a head sees a token for each of its classifiers.
+        two = isinstance(model.head, DistilledHead)
         tokens = found.values.view(len(found.values), 2, -1) if two else found.values
         classes = model.head(tokens).argmax(dim=1)
     return SampleAnswers(chosen[found.indices], found.values.numpy(), classes.numpy())

@@ -115,7 +115,8 @@ def forecast(plan: AnyPlan, place: Place, notes: tuple[str, ...] = ()) -> Foreca
         computing = (time.monotonic() - began) * training.batch_size / count
 
     pieces = training.machine_config.grad_accum_steps
-    each_step = max(computing, reading) if device.type == "cuda" else computing + reading  # who shares cores
+    # On a CPU, reading and computing share the cores.
+    each_step = max(computing, reading) if device.type == "cuda" else computing + reading
     seconds, steps = total * each_step, total
     if training.minutes and (training.epochs is None or 60 * training.minutes < seconds):
         seconds = 60.0 * training.minutes

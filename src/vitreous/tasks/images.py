@@ -107,7 +107,8 @@ class ImageTask(Task[ImageConfigT, ImagesT, ImageDataset, ModelT]):
         settings = with_form(settings, where)
         data = opened or self.open_source(where, data_config(settings))
         asked = settings.get("model", {}).get("channels")
-        if isinstance(data, Splits) and {asked, data.summary.channels} == {1, 3}:  # gray or color, as wanted
+        # Images are shown in gray or in color, as the user wants.
+        if isinstance(data, Splits) and {asked, data.summary.channels} == {1, 3}:
             data = data._replace(summary=data.summary._replace(channels=asked))
         # The configuration is laid down in layers, and each may change what those before it have: the recipe
         # that suits the data, the checkpoint's architecture and preprocessing, what was measured of the
@@ -116,7 +117,8 @@ class ImageTask(Task[ImageConfigT, ImagesT, ImageDataset, ModelT]):
         choice = self.choose(where, data, settings, recipe=recipe, init=init)
         config, own = choice.config, settings
         settings = merged(base or {}, settings)
-        if recipe:  # it has been fitted to the model that is named
+        # The recipe has been fitted to the model that is named.
+        if recipe:
             settings = {**settings, "model": {**settings.get("model", {})}}
             settings["model"].pop("name", None)
         if init:
@@ -285,7 +287,8 @@ class ImageTask(Task[ImageConfigT, ImagesT, ImageDataset, ModelT]):
             elif trained_on:
                 part = f"{part} but {trained_on} images that it was trained on (by their content)"
                 examples = unseen
-        if learned:  # it was examined by the training
+        # The training has examined these data.
+        if learned:
             found = findings.read_findings(run_folder(spec) / course.FINDINGS)
         else:
             found = checks.known_findings(tuple(parts), labels=self.info.targets != "unlabeled")

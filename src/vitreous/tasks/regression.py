@@ -363,7 +363,8 @@ def regression_loss(settings: RegressionSettings) -> Objective:
 def unstandardize(model: nn.Module, settings: RegressionSettings) -> None:
     """Change the head so that the model gives scale * y + center instead of y."""
     for layer in model.get_submodule("head").modules():
-        if isinstance(layer, nn.Linear):  # two with a distillation token: their mean is the number
+        # With a distillation token there are two layers, and their mean is the number.
+        if isinstance(layer, nn.Linear):
             layer.weight.mul_(settings.scale)
             layer.bias.mul_(settings.scale).add_(settings.center)
 

@@ -447,7 +447,8 @@ def config_of_run(spec: str, data: str | None, kind: type[AnyConfig]) -> AnyConf
     a run. Raises InputError: it is not a run, and no data are named."""
     folder = run_folder(spec)
     if (folder / "config.toml").is_file():
-        from vitreous.training.run import RunDirectory  # which a command that answers needs for nothing else
+        # A command that answers needs this module for nothing else.
+        from vitreous.training.run import RunDirectory
 
         config = RunDirectory.open(folder, kind).config
         if data is None:

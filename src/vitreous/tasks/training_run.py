@@ -103,9 +103,11 @@ def with_run(
             check_free_for_run(path, config.command)
     if config.training.machine_config.deterministic:
         os.environ.setdefault(*CUBLAS_WORKSPACE)
-    config = with_training(config, precision=place.precision(config))  # before config.toml is written
+    # The precision is chosen before config.toml is written, which says it.
+    config = with_training(config, precision=place.precision(config))
     size = config.training.batch_size
-    if size % world.size and not settings.get("training", {}).get("batch_size"):  # not the user's
+    # A size that the user has set is not changed.
+    if size % world.size and not settings.get("training", {}).get("batch_size"):
         size = max(size - size % world.size, world.size)
         config = with_training(config, batch_size=size)
         notes.append(
@@ -143,7 +145,8 @@ def with_run(
     if plan.replaces:
         if world.first:
             RunDirectory.after_first_model(path, config)
-        world.broadcast(None)  # its config.toml is written
+        # The other processes wait until config.toml is written.
+        world.broadcast(None)
         run = RunDirectory.open(path, type(config))
     else:
         run = RunDirectory.shared(path, config, world, recorded_parts(plan.data), begun=begun)
@@ -286,7 +289,8 @@ def fit(
         learner = run.learner(model, place, averaging=batches.averaging, compiled=compiled)
         before = learner.seconds
         finish = 0.0
-        if plan.clock:  # what the command has done until now, such as trials, is a part of its time
+        # What the command has done until now, such as trials, is a part of its time.
+        if plan.clock:
             learner.elapsed = max(learner.elapsed, learner.seconds) + plan.clock.seconds
             answering = plan.compared.seconds_to_answer if plan.compared else 0.0
             finish = seconds_after(config, data, plan.clock, answering=answering)
@@ -378,7 +382,8 @@ def use_best_validation(
 
 def untrained(plan: AnyPlan, place: Place) -> Trained[Any, Any]:
     """Return a training of no steps, of whose candidates another one answers: no network is built."""
-    read = plan.config.data.read.model_copy(update={"in_memory": False})  # as nothing is read from it
+    # Nothing is read from the data, so they are not decoded into memory.
+    read = plan.config.data.read.model_copy(update={"in_memory": False})
     data = plan.config.data.model_copy(update={"read": read})
     batches = plan.task.prepare(plan.config.model_copy(update={"data": data}), plan.data, place)
     if place.world.first:
@@ -433,7 +438,8 @@ def finish(
     workers = config.loading_workers
     options |= {"device": device, "batch_size": config.evaluation_batch_size, "workers": workers}
     options |= {"world": world, "progress": progress}
-    trained, sentences = task.finalize(trained, **options)  # in fp32, as `vitreous calibrate`
+    # This computes in fp32, as `vitreous calibrate` does.
+    trained, sentences = task.finalize(trained, **options)
     if plan.compared:
         trained, chosen = plan.compared.choose(trained, **options)
         sentences = [*sentences, *chosen]

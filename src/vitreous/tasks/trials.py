@@ -148,7 +148,8 @@ def plan_by_trials(
     trials: Trials | None = None
     decided: tuple[TrainingMethod, str | None, tuple[str, ...]] | None = None
     if place.world.first:
-        if out is not None and kept is None:  # before minutes are spent on it
+        # The directory is checked before minutes are spent on it.
+        if out is not None and kept is None:
             check_free_for_run(out, "train")
             check_utf8(str(out), Param("out"))
         options = {"offline": offline, "given": given}
@@ -162,7 +163,8 @@ def plan_by_trials(
     training, folder, notes = theirs
     path = Path(folder) if folder else None
     if trials and trials.run:
-        path = trials.run.path  # as it was given; other processes may have another working directory
+        # The first process keeps the path as it was given; others may have another working directory.
+        path = trials.run.path
     # What it begins with is decided: `base` names it, so that no reason advises what was compared just now.
     base = {**training.settings, "init": training.init}
     found = plan.task.plan(plan.data, settings, init=training.init, base=base)
@@ -273,7 +275,8 @@ def compare_candidates(trials: Trials) -> tuple[TrainingMethod, tuple[str, ...]]
     is_needed = len(trainings) > 1 or not table.held_out or bool(table.best and not is_small)
     if is_needed and (trials.asked or not table.is_solved):
         for training in trainings:
-            if training.name in table.names:  # before it was interrupted
+            # A run that was interrupted has tried it already.
+            if training.name in table.names:
                 continue
             if not trials.is_within(TRIALS_UNTIL, trials.last) or trials.are_too_short:
                 break
@@ -320,7 +323,8 @@ def compare_encoder(trials: Trials, name: str, *, beside: bool = False) -> list[
     begun = trials.task.plan(trials.data, trials.settings, init=tuned.init, base=tuned.settings)
     try:
         trials.add_heads(name, begun.config)
-    except InputError as error:  # weights that are not finite, for example
+    except InputError as error:
+        # Its weights may not be finite, for example.
         trials.tell(said("{name} is not used: {reason}", name=name, reason=error))
         return []
     # A large encoder may forget what it knows where all of its weights are trained.
@@ -371,7 +375,8 @@ class Trials:
         self.table.threads = threads_for(device, tell)
         if kept and out is not None:  # trials that were interrupted
             self.run = RunDirectory.open(out, type(plan.config))
-            kept.fill(self.table)  # of other images none of them holds
+            # Candidates of other images are left out.
+            kept.fill(self.table)
 
     def keep(self, folder: Path, decision: TrainingMethod | None = None) -> None:
         """Keep the candidates, and what they decided, in the run directory."""
@@ -421,7 +426,8 @@ class Trials:
 
     def add_heads(self, name: str, config: RunConfig) -> None:
         """Add heads on the features of an encoder as it is, and their means with others."""
-        if f"linear on {name}" in self.table.names:  # before it was interrupted
+        # A run that was interrupted has tried it already.
+        if f"linear on {name}" in self.table.names:
             return
         add_frozen(self.table, name, config, tell=self.tell)
         self.add_means()
@@ -479,7 +485,8 @@ class Trials:
         self.add_photos_at(name, 128)
         if beside:
             return True
-        is_new = len(self.table.candidates) > tried  # and not of a run that was interrupted
+        # A run that was interrupted has its candidates already, and took no time for them now.
+        is_new = len(self.table.candidates) > tried
         took = self.clock.seconds - began if is_new else self.seconds_for_photos(128)
         self.photos_left, self.photos_took = name, took
         # No network follows where each fold's short trial, by which it would be chosen, is too short.
@@ -537,7 +544,8 @@ class Trials:
             most = LONGEST_TRIAL / 60 / len(parts)
             config = with_training(config, length=length_of(minutes=min(config.training.minutes, most)))
         outputs = torch.full((len(table.images), table.problem.outputs), float("nan"))
-        speed = 1.0  # not 0, which is that of methods without steps
+        # A speed of 0 would be that of a method without steps.
+        speed = 1.0
         for part, rows in parts:
             answers, per_second, network = trained_answers(config, part, self.device)
             outputs[torch.from_numpy(rows)] = answers
@@ -714,7 +722,8 @@ def trained_answers(
         config = with_training(config, batch_size=images)
     problem, place = problem_of(config, data), Place(device)
     model: Any = None
-    with TemporaryDirectory() as folder, warnings.catch_warnings(action="ignore"):  # that its time is short
+    # A trial warns that its time is short, which is meant.
+    with TemporaryDirectory() as folder, warnings.catch_warnings(action="ignore"):
         config = with_training(config, precision=place.precision(config))
         run = RunDirectory.create(Path(folder) / "trial", config)
         try:
@@ -840,7 +849,8 @@ def last_comparison(
                 workers=options["workers"],
                 batch_size=options["batch_size"],
             )
-            speed = images_per_second(trained.run) or 1.0  # not 0, which is that of methods without steps
+            # A speed of 0 would be that of a method without steps.
+            speed = images_per_second(trained.run) or 1.0
             table.add([training.part], outputs, seconds=trained.seconds, speed=speed)
             add_means(table)
     else:

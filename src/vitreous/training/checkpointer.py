@@ -72,7 +72,8 @@ class Checkpointer:
     @cached_property
     def thread(self) -> ThreadPoolExecutor:
         executor = ThreadPoolExecutor(1, thread_name_prefix="vitreous-checkpoint")
-        executor.submit(int).result()  # it runs: with too little memory later, Python would wait forever
+        # The thread is started now: with too little memory later, Python would wait for it forever.
+        executor.submit(int).result()
         return executor
 
     def save(self, learner: Learner, world: World = ALONE, *, wait: bool = True) -> None:
@@ -87,7 +88,8 @@ class Checkpointer:
                 stay as they are.
         """
         self.finish()
-        self.best = learner.best_step  # not before: what is being written removes all but the best of then
+        # This is set after the last writing has ended, which removes all but the best that is known to it.
+        self.best = learner.best_step
         step, sharded = learner.step, learner.shards is not None
         if step == self.current:
             return
@@ -98,7 +100,8 @@ class Checkpointer:
             self.writing = written
             self.finish()
             return
-        if not hasattr(self, "stage"):  # now that the process has its group
+        # This is made only here, once the process has its group.
+        if not hasattr(self, "stage"):
             self.stage, self.writers = stager(learner.device), world.new_group()
         state = State(self.stage(state.tensors), state.facts)
         self.current = step
@@ -124,7 +127,8 @@ class Checkpointer:
         string; the same in every process."""
         if sharded:
             reason = self.write_checkpoint(step, state, world)
-        else:  # the first process needs none of the others: one that dies meanwhile changes nothing
+        else:
+            # The first process needs none of the others here: one that dies meanwhile changes nothing.
             reason = world.broadcast(self.write_checkpoint(step, state) if world.first else "")
         if world.first and not reason:
             self.remove_old(step)
@@ -141,7 +145,8 @@ class Checkpointer:
         found, failure = dict[str, str](), ""
         try:
             for path in sorted(partial.iterdir())[world.rank :: world.size]:
-                flush(path)  # a network's file system says only here that it is full
+                # The file system of a network says only here that it is full.
+                flush(path)
                 found[path.name] = sha256_of(path)
         except OSError as error:
             failure = error_reason(error)
@@ -170,14 +175,16 @@ class Checkpointer:
         reason, alone = "", world.size == 1
         if world.first:
             try:
-                shutil.rmtree(folder, ignore_errors=True)  # a crash left it
+                # What a crash has left is removed.
+                shutil.rmtree(folder, ignore_errors=True)
                 folder.mkdir(parents=True)
             except OSError as error:
                 reason = error.strerror or str(error)
         if reason := world.broadcast(reason):
             return reason
         try:
-            with warnings.catch_warnings(action="ignore"):  # that one process saves alone
+            # PyTorch warns that one process saves alone.
+            with warnings.catch_warnings(action="ignore"):
                 writer = HuggingFaceStorageWriter(str(folder), save_distributed=True)
                 group: Any = {"no_dist": True} if alone else {"process_group": world.group}
                 save(dict(tensors), storage_writer=writer, **group)
@@ -291,7 +298,8 @@ class Checkpointer:
         last = intact[-KEPT:]
         for_good = [each for each in intact if each and self.keep_every and each % self.keep_every == 0]
         best = [] if self.best is None else [self.best]
-        for each in last:  # training resumes from the one before where the newest is damaged
+        # Where the newest state is damaged, training resumes from the one before.
+        for each in last:
             with suppress(OSError, ValueError):
                 best += filter(None, [self.verified_facts(each)[0].get("best_step")])
         kept = {stem_of(each) for each in (*last, *for_good, *best)}
@@ -299,7 +307,8 @@ class Checkpointer:
         try:
             for path in sorted(old, key=lambda path: path.suffix != ".json"):
                 shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-        except OSError as error:  # another machine has a file of it open, for example
+        except OSError as error:
+            # Another machine may have a file of it open, for example.
             warnings.warn(f"cannot remove an old checkpoint in {self.folder}: {error}", stacklevel=2)
 
 
@@ -317,7 +326,8 @@ def read_tensors(folder: Path, learner: Learner | None) -> dict[str, Tensor]:
             tensors[name] = learner.empty_like(name, each.size, each.properties.dtype)
         else:
             tensors[name] = torch.empty(each.size, dtype=each.properties.dtype)
-    with warnings.catch_warnings(action="ignore"):  # that one process loads alone
+    # PyTorch warns that one process loads alone.
+    with warnings.catch_warnings(action="ignore"):
         try:
             load(tensors, storage_reader=reader, no_dist=not (learner and learner.shards))
         except CheckpointException as error:

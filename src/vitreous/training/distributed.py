@@ -133,7 +133,8 @@ class BadFileSync:
         """Make all known to every process; all of them call this together. Raises InputError: they are more
         than 1%, with the list; in every process."""
         together = BadFiles()
-        for each in self.world.gather(self.bad.copy()):  # threads may add to it meanwhile
+        # A copy is gathered, since threads may add to it meanwhile.
+        for each in self.world.gather(self.bad.copy()):
             together.merge(each)
         self.bad.merge(together)
         self.shared = len(together)
@@ -218,7 +219,8 @@ def process_group(device: torch.device, minutes: float = WAITING) -> Iterator[tu
                 f"use {Param('device')} cuda and --nproc-per-node {gpus}"
             )
         device = torch.device("cuda", own)
-        torch.cuda.set_device(device)  # before anything is on it
+        # The device is chosen before anything is on it.
+        torch.cuda.set_device(device)
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
     rank, size = number_of_launcher("RANK"), number_of_launcher("WORLD_SIZE", low=1)
     world = World(rank, size, rendezvous(rank, size), datetime.timedelta(minutes=minutes))
@@ -253,7 +255,8 @@ def naming_the_lost(world: World, rest: Callable[[], str]) -> Iterator[None]:
         lost = isinstance(error, dist.DistError) or any(words in str(error) for words in LOST)
         if world.size == 1 or not (lost or isinstance(error, Terminated)):
             raise
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun ends those that are left
+        # By this signal torchrun ends the processes that remain: they say first which are missing.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         here = call_the_roll(world)
         missing = [f"process {rank} of {world.size}" for rank in range(world.size) if rank not in here]
         if missing and world.rank == min(here):

@@ -79,14 +79,16 @@ def checkpoint(source: str, **overrides: Any) -> Trainable:
     from vitreous.checkpoints.native import is_native
 
     check_finished(Path(source))
-    with torch.device("cpu"):  # where the model that takes the weights is built without memory
+    # The model that takes the weights may be built without memory at this moment.
+    with torch.device("cpu"):
         described = model_folder(Path(source)) / "config.json"
         if not is_native(source) or read_json(described)["kind"] != "Ensemble":
             loaded: Any = load_image_model(source, **overrides)
             return loaded
         from vitreous.checkpoints.resizing import resize
 
-        described_checkpoint(source)  # which refuses an ensemble without one
+        # This refuses an ensemble that has no network.
+        described_checkpoint(source)
         ensemble: Any = load_image_model(source)
         network: Trainable = ensemble.network()
         return resize(network, **overrides) if overrides else network
@@ -121,7 +123,8 @@ def fitted_to_checkpoint(config: AnyRun, source: str, settings: Tree, imposed: S
     model, images = described_checkpoint(source)
     tree = model.model_dump()
     tree["num_classes"] = config.model.num_classes
-    if "representation_size" in tree:  # fine-tuning has one linear layer as its head (paper, section 3.1)
+    # Fine-tuning has one linear layer as its head (section 3.1 of the paper).
+    if "representation_size" in tree:
         tree["representation_size"] = None
     wanted = {name: getattr(config.model, name) for name in imposed} | settings.get("model", {})
     preprocessing = images.model_dump(include={*ImagePreparation.model_fields})

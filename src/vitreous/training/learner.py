@@ -65,7 +65,8 @@ def move_towards(model: nn.Module, target: nn.Module, weight: float | Tensor) ->
         for p in each.parameters():
             found.append(p.to_local() if hasattr(p, "to_local") else p)
     shares: Any = [weight] * len(weights) if isinstance(weight, Tensor) else weight
-    torch._foreach_lerp_(weights, targets, shares)  # nothing public moves a list: swa_utils calls this, too
+    # No public function moves a list of tensors, and torch.optim.swa_utils calls this one, too.
+    torch._foreach_lerp_(weights, targets, shares)
 
 
 @dataclass
@@ -103,7 +104,8 @@ class Learner:
         averaging: AverageWeight | None = None,
     ) -> Learner:
         """Return the learner before its first step; `averaging` holds where `config` has no `ema`."""
-        if isinstance(model, WithEncoder):  # which uses the tokens of its encoder, and pools nothing
+        # Such a model uses the tokens of its encoder, and pools nothing.
+        if isinstance(model, WithEncoder):
             model.encoder.pool.requires_grad_(False)
         if config.ema:
             averaging = exponential(config.ema.decay, warmup=config.ema.warmup)
@@ -219,7 +221,8 @@ class Learner:
         missing = [name for name in wanted if name not in tensors]
         unexpected = []
         for name, weight in self.weights_of(tensors).items():
-            other = tensors[name].ndim == 0 or name.endswith(FACTORED)  # a count of steps; parts of moments
+            # Counts of steps and parts of moments have shapes of their own.
+            other = tensors[name].ndim == 0 or name.endswith(FACTORED)
             if not other and tensors[name].shape != weight.shape:
                 unexpected.append(name)
         if missing or unexpected:

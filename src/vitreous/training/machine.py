@@ -106,9 +106,11 @@ def pick_precision(wanted: Precision | Literal["auto"], device: torch.device, wi
     enough to gain from it."""
     if wanted != "auto":
         return wanted
-    if device.type == "cuda":  # it has instructions for them
+    # GPUs from this capability on have instructions for bf16.
+    if device.type == "cuda":
         faster = torch.cuda.get_device_capability(device) >= FIRST_BF16
-    else:  # a product was, the first time that this is asked of a model that could gain from it
+    else:
+        # Elsewhere a product is timed, the first time that this is asked of a model that could gain from it.
         faster = (device.type != "cpu" or width >= WIDE) and time_of_bf16() < FASTER
     return "bf16" if faster else "fp32"
 
@@ -194,7 +196,8 @@ def numerics(device: torch.device, precision: str, *, deterministic: bool) -> It
         if device.type == "cuda":
             torch.set_float32_matmul_precision("highest" if fp32 else "high")
             cudnn.allow_tf32 = not fp32  # of convolutions
-            if device.index is not None:  # the first one is current otherwise, also to what synchronizes
+            # Otherwise the first GPU is the current one, also for what synchronizes.
+            if device.index is not None:
                 before.enter_context(torch.cuda.device(device))
         if deterministic:
             os.environ.setdefault(*CUBLAS_WORKSPACE)
@@ -249,7 +252,8 @@ def state_bytes(model: nn.Module) -> int:
 def saved_bytes(model: nn.Module, images: Tensor, forward: Callable[[Tensor], object] | None = None) -> int:
     """Return the bytes that a forward pass keeps for the backward pass: each storage once, no weights."""
     weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
-    seen: dict[int, Tensor] = {}  # holding the tensors keeps their addresses from being used again
+    # The tensors are held so that their addresses are not used again.
+    seen: dict[int, Tensor] = {}
 
     def note(tensor: Tensor) -> Tensor:
         seen.setdefault(tensor.untyped_storage().data_ptr(), tensor)
@@ -264,7 +268,8 @@ def free_bytes(device: torch.device) -> int:
     """Return the free memory of the device."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
-    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")  # without what the system can drop
+    # This counts no memory that the system could free by dropping its caches.
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     with suppress(OSError):
         lines = Path("/proc/meminfo").read_text().splitlines()
         free = next((1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvail")), free)

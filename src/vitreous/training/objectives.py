@@ -159,7 +159,8 @@ def label_accuracy(
 ) -> Float[Tensor, ""]:
     """Return the R-precision, mean over images with any number of labels: of one with k labels, the share of
     its k highest outputs that are among them. One without labels counts where no output is positive."""
-    wanted = targets >= 0.5  # mixed images have the labels of the one that is seen more of
+    # Mixed images have the labels of the one of which more is seen.
+    wanted = targets >= 0.5
     ranks = logits.argsort(dim=1, descending=True).argsort(dim=1)
     count = wanted.sum(dim=1, keepdim=True)
     hits = (wanted & (ranks < count)).sum(dim=1) / count.squeeze(1).clamp(min=1)

@@ -131,7 +131,8 @@ def parameter_groups(model: nn.Module, config: OptimizerConfig, peak_lr: float) 
         if not parameter.requires_grad:
             continue
         scale = 1.0
-        if config.layer_decay:  # what is around an encoder learns as its head does
+        # What is around an encoder learns as its head does.
+        if config.layer_decay:
             scale = config.layer_decay ** (layers + 1 - layer_of(inside.get(id(parameter), ""), layers))
         decays = id(parameter) in decaying
         settings = {"lr": peak_lr * scale, "scale": scale, "weight_decay": first if decays else 0.0}

@@ -75,9 +75,11 @@ class RunDirectory(Generic[ConfigT]):
         text = to_toml(config)
         with writing_to(path):
             path.mkdir(parents=True, exist_ok=True)
-            (path / SPLIT).unlink(missing_ok=True)  # of a run that was ended before it had a configuration
+            # A run that was ended before it had a configuration may have left one.
+            (path / SPLIT).unlink(missing_ok=True)
             write_split(path / SPLIT, parts or {})
-            write_text(path / "config.toml", text, new=True)  # of two processes one makes the run
+            # Of two processes that try it, one makes the run.
+            write_text(path / "config.toml", text, new=True)
         return RunDirectory(path, config)
 
     @classmethod
@@ -165,18 +167,22 @@ class RunDirectory(Generic[ConfigT]):
         """
         low = float(length.partition(" ")[0]) <= 0
         run = self.with_training(length=length)
-        if not low:  # what config.toml is to have must be one that opens again
+        # What config.toml is to have must be a length that opens again.
+        if not low:
             run = RunDirectory(self.path, configure(self.config, {"training": {"length": length}}))
         old, new = self.config.training, run.config.training
         minutes = new.minutes
         done = (self.states.steps() or [0])[-1]
-        rows = [row for row in self.metrics() if row["epoch"]]  # none where it was stopped in its first epoch
+        # There is no such row where the run was stopped in its first epoch.
+        rows = [row for row in self.metrics() if row["epoch"]]
         per_epoch = round(rows[-1]["step"] / rows[-1]["epoch"]) if rows else None
         newest = self.states.newest() if minutes is not None else None
         facts = newest.facts if newest else {}
-        spent = max(facts.get("elapsed", 0.0), facts.get("seconds", 0.0))  # with validations and checkpoints
+        # The time of validations and checkpoints counts as well.
+        spent = max(facts.get("elapsed", 0.0), facts.get("seconds", 0.0))
         a_step = facts.get("seconds", 0.0) / max(done, 1)
-        if minutes is not None and 60 * minutes <= spent + a_step / 2:  # there is no time for another
+        # There is no time for another step.
+        if minutes is not None and 60 * minutes <= spent + a_step / 2:
             raise InputError(
                 f"{Param('minutes')} {minutes:g} is the total, and {self.path} has already used "
                 f"{spent / 60:.3g}: pass a larger number"
@@ -233,9 +239,11 @@ class RunDirectory(Generic[ConfigT]):
                 raise InputError(message) from None
             except FileNotFoundError:
                 pass
-            except OSError:  # not every file system can lock
+            except OSError:
+                # Not every file system can lock.
                 return file
-            file.close()  # a training ended just now and removed it: its lock would keep no process out
+            # A training has ended just now and removed the file: its lock would keep no process out.
+            file.close()
 
     def learner(
         self,

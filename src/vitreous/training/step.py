@@ -66,11 +66,13 @@ def data_parallel(
     if shards:
         return loss
     if compiled:
-        loss.compile(dynamic=False)  # the step alone: the model itself stays as it is
+        # Only the step is compiled: the model itself stays as it is.
+        loss.compile(dynamic=False)
     if world.size == 1 or config.machine_config.deterministic:
         return loss
     # Buffers are constants of the architecture: sending them each step would be waste.
-    with warnings.catch_warnings(action="ignore", category=FutureWarning):  # the name in PyTorch 2.11
+    # PyTorch 2.11 warns about the name of this class.
+    with warnings.catch_warnings(action="ignore", category=FutureWarning):
         return DistributedDataParallel(loss, broadcast_buffers=False)
 
 
@@ -82,7 +84,8 @@ def average_gradients(parameters: list[nn.Parameter], world: World) -> None:
     for parameter, somewhere in zip(parameters, used.tolist(), strict=True):
         if somewhere:
             gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-            gradient.div_(world.size)  # before the sum, as DDP does
+            # DDP divides before the sum, too.
+            gradient.div_(world.size)
             dist.all_reduce(gradient)
             parameter.grad = gradient
 
@@ -180,7 +183,8 @@ class TrainStep:
         """Leave the gradient of the batch's mean loss in `.grad`. Return the number of images in each
         micro-batch and what was measured on it."""
         self.learner.model.zero_grad()
-        key = (self.world.rank, self.learner.step)  # so that a resumed run draws what it would have drawn
+        # With this key a resumed run draws what it would have drawn without the interruption.
+        key = (self.world.rank, self.learner.step)
         generator = torch_generator(self.seed, "objective", *key)
         measured: MicroBatchMeasures = []
         # Not a disabled autocast: a device may have none.
@@ -263,7 +267,8 @@ def later(flag: Tensor) -> Callable[[], bool]:
 
 def micro_batches(batch: Any, count: int, device: torch.device) -> Iterator[tuple[Any, float, bool]]:
     """Yield a batch in at most `count` parts on the device: with its share, and whether it is the last."""
-    fields = batch._asdict()  # one that is None says nothing of any part
+    # A field that is None says nothing of any part.
+    fields = batch._asdict()
     given = {name: tensor.chunk(count) for name, tensor in fields.items() if tensor is not None}
     number = len(next(iter(given.values())))
     for place in range(number):
@@ -291,7 +296,8 @@ def sharpness_aware(
     gradients = [p.grad for p in learning if p.grad is not None]
     with torch.no_grad():
         scale = radius / (global_norm(gradients) + 1e-12)
-        here = [p.clone() for p in learning]  # restored as they were: subtracting would leave rounding
+        # The weights are restored as they were, since subtracting would leave rounding.
+        here = [p.clone() for p in learning]
         for parameter, direction in zip(learning, gradients, strict=True):
             parameter.add_(direction * scale)
     gradient()
@@ -323,7 +329,8 @@ def attending(kernels: list[SDPBackend]) -> Iterator[None]:
     """Within this context, attention uses one of these kernels, if there are any. Unfused attention
     multiplies bf16 as it is: PyTorch's default is to make it fp32, which took twice as long."""
     cuda: Any = torch.backends.cuda
-    reduced = cuda.fp16_bf16_reduction_math_sdp_allowed()  # of all devices, in spite of its name
+    # In spite of its name this is a setting of all devices.
+    reduced = cuda.fp16_bf16_reduction_math_sdp_allowed()
     cuda.allow_fp16_bf16_reduction_math_sdp(reduced or kernels == [SDPBackend.MATH])
     try:
         with sdpa_kernel(kernels) if kernels else nullcontext():

@@ -92,7 +92,8 @@ class Trainer:
         self.checkpointer, self.bad, self.clock = checkpointer, bad, clock
         self.validation = validation
         self.callbacks = [each if isinstance(each, Callback) else RowFunction(each) for each in callbacks]
-        self.total = config.total_steps(loader.steps_per_epoch)  # an estimate where there is a time
+        # Where the training has a time, this is an estimate.
+        self.total = config.total_steps(loader.steps_per_epoch)
         self.log_every = config.records_config.log_every or min(loader.steps_per_epoch, LONGEST_SILENCE)
         self.threads = threads or Threads(tries=False)
         if learner.step:
@@ -126,7 +127,8 @@ class Trainer:
                 self.estimate_length()
                 ended = learner.is_out_of_patience(self.config)
                 if learner.step == 0:
-                    self.save()  # something to go back to, and proof that the disk takes it
+                    # This is something to go back to, and it proves that the disk takes a state.
+                    self.save()
                 while learner.step < self.total and not ended:
                     try:
                         ended = self.run_epoch()
@@ -165,13 +167,15 @@ class Trainer:
             finally:
                 now = self.clock()
                 learner.seconds += now - clock
-                clock = now  # from here on the next batch is waited for
+                # From here on the next batch is waited for.
+                clock = now
             self.call("on_step_end")
 
             # Its row, with a validation at the end of an epoch.
             if row_due:
                 measured = self.write_row(lr)
-                self.estimate_length(least=learner.step + (not measured))  # a validation takes time
+                # A validation takes time, so the length is estimated again.
+                self.estimate_length(least=learner.step + (not measured))
                 clock = self.clock()
 
             # Saving, and the end.
@@ -204,12 +208,14 @@ class Trainer:
         it be) sets `interrupted`; another Ctrl-C ends it."""
 
         def note(number: int, frame: FrameType | None) -> None:
-            if self.interrupted and number == signal.SIGINT:  # torchrun sends a scheduler's SIGTERM again
+            # Only Ctrl-C ends it the second time: torchrun sends the SIGTERM of a scheduler again.
+            if self.interrupted and number == signal.SIGINT:
                 raise KeyboardInterrupt
             self.interrupted = True
 
         before: dict[signal.Signals, Any] = {}
-        if threading.current_thread() is threading.main_thread():  # Python allows handlers only there
+        # Python allows handlers only in the main thread.
+        if threading.current_thread() is threading.main_thread():
             for number in STOPPING:
                 if number in (signal.SIGINT, signal.SIGTERM) or signal.getsignal(number) != signal.SIG_IGN:
                     before[number] = signal.signal(number, note)
@@ -264,7 +270,8 @@ class Trainer:
             return
         learner.bad_steps += 1
         patience = PATIENCE
-        if learner.step >= self.total:  # nothing follows that could show that it was an exception
+        # At the end, nothing follows that could show that bad steps were an exception.
+        if learner.step >= self.total:
             patience = min(PATIENCE, max(self.total // PART_OF_RUN, 1))
         if learner.bad_steps < patience:
             return
@@ -309,10 +316,12 @@ class Trainer:
         validation = self.validation
         between = (validation.every if validation else 1) * self.loader.steps_per_epoch
         ended = learner.step % between == 0 or learner.step == self.total
-        if self.budget and self.budget.reserve is None:  # where all others come too late, one is timed now
+        # Where every other validation would come too late, one is timed now.
+        if self.budget and self.budget.reserve is None:
             ended |= self.total < (learner.step // between + 1) * between
         if validation and ended:
-            result, began = learner.result, self.clock()  # in every process: it may have to be gathered
+            # Every process asks for the result, since it may have to be gathered.
+            result, began = learner.result, self.clock()
             cheap = began - self.saved_at >= self.saving / SAVING
             metrics, cheap = self.world.broadcast((validation.measure(result), cheap))
             if self.budget:
@@ -349,7 +358,8 @@ class Trainer:
         learner, asked = self.learner, self.config.records_config.early_stopping is not None
         score = score_of(metrics, losses=asked) if asked or cheap else None
         better = score is not None and (learner.best_score is None or score > learner.best_score)
-        if better and not learner.bad_steps:  # weights whose gradient is not finite are not the best
+        # Weights whose gradient is not finite are not the best.
+        if better and not learner.bad_steps:
             learner.best_step, learner.best_score, learner.worse = learner.step, score, 0
             self.save(wait=False)
         elif asked and not better:
@@ -374,7 +384,8 @@ class Trainer:
             learner.threads = self.threads.chosen
             learner.meter = world.all_reduce_sum(learner.meter, learner.device)
             if not world.first:
-                learner.meter.clear()  # the first process has all of it now
+                # The first process has all of the sums now.
+                learner.meter.clear()
             self.checkpointer.save(learner, world, wait=wait)
             self.call("on_save")
         self.saved_at = self.clock()
@@ -414,8 +425,10 @@ class TimeBudget:
         self.finish, self.most = min(finish, LONGEST_FINISH * self.seconds), most
         self.began = clock() - max(learner.elapsed, learner.seconds)
         self.seen = learner.step, learner.seconds
-        self.least = learner.step + 1  # even where the time was over before it began
-        self.averaged = -1  # the first step of a session waits for the first images
+        # There is one step even where the time was over before it began.
+        self.least = learner.step + 1
+        # The first step of a session waits for the first images, and is not averaged.
+        self.averaged = -1
         self.step_seconds = learner.seconds / learner.step if learner.step else None
         self.reserve: float | None = None  # seconds of a validation, as the one at the end; None: not known
         self.spoken = False
@@ -432,7 +445,8 @@ class TimeBudget:
         elif self.step_seconds is None:
             return max(planned, learner.step + 1)
         else:
-            total = learner.step + round(left / max(self.step_seconds, 1e-9))  # half a step more or less
+            # This is right to half a step.
+            total = learner.step + round(left / max(self.step_seconds, 1e-9))
         if self.most is not None and total >= self.most:
             return self.most
         if left < (1 - SURE) * self.seconds and not self.spoken:
@@ -440,7 +454,8 @@ class TimeBudget:
             epochs = total / steps_per_epoch
             if epochs < FEW_EPOCHS and total < FEW_STEPS:
                 minutes = self.seconds / 60
-                more = 1 + 2 * learner.elapsed / 60  # where nothing is left, the speed is not known
+                # Where no time is left, the speed is not known.
+                more = 1 + 2 * learner.elapsed / 60
                 if left > 0:
                     more = max(minutes * FEW_EPOCHS / epochs, minutes + 1)
                 warnings.warn(

@@ -125,7 +125,8 @@ def load_index(folder: Path) -> ShardIndex | None:
         else:
             targets = ClassTargets(np.load(folder / "targets.npy", mmap_mode="r"), classes)
         return ShardIndex._make([*arrays, targets])
-    except Exception:  # damaged bytes, as after a power cut, can make these parsers fail in any way
+    except Exception:
+        # Damaged bytes, as after a power cut, can make these parsers fail in any way.
         return None
 
 
@@ -147,7 +148,8 @@ def index_shards(shards: Sequence[Shard], number: Numbering, folder: Path, readi
     index = ShardIndex(np.cumsum([len(part.names) for part in parts]), blocks, sizes, names, hashes, targets)
     if len(names) < LARGE:
         return index
-    with suppress(OSError), whole(folder) as beside:  # a cache need not be written
+    # A cache that cannot be written stops nothing.
+    with suppress(OSError), whole(folder) as beside:
         beside.mkdir(parents=True)
         for name in ShardIndex._fields[:-1]:
             np.save(beside / f"{name}.npy", getattr(index, name))
@@ -177,7 +179,8 @@ def index_shard(shard: Shard, cache_bytes: float) -> IndexedShard:
         if name.startswith("/") or ".." in name.split("/"):
             raise InputError(f"{shard} holds the unsafe name {name!r}: do not trust this file")
         stem, suffix = split_name(name)
-        if stem.endswith("/"):  # a hidden file, such as a Mac adds
+        # A hidden file, such as a Mac adds, is left out.
+        if stem.endswith("/"):
             continue
         if suffix in EXTENSIONS:
             images.setdefault(stem, {})[name] = name, offset, size
@@ -221,11 +224,13 @@ def members(shard: Shard | str, descriptor: int) -> Iterator[Member]:
                 name = prefix + b"/" + name
             offset += BLOCK
             if kind in PLAIN and offset + size > end:
-                raise ValueError  # it is cut
+                # The archive is cut.
+                raise ValueError
             if kind in PLAIN and not name.endswith(b"/"):
                 plain.append((name.decode("utf-8", "surrogateescape"), offset, size))
             offset += -(-size // BLOCK) * BLOCK if kind in PLAIN else 0
-        if not header:  # it ends without an empty header
+        # The archive ends without an empty header.
+        if not header:
             raise ValueError
     except ValueError:
         plain = list(read_by_tarfile(shard, descriptor))
@@ -243,7 +248,8 @@ def read_by_tarfile(shard: Shard | str, descriptor: int) -> Iterator[Member]:
                 before = member.offset
                 if member.isreg() and not member.issparse():
                     yield member.name, member.offset_data, member.size
-    except (tarfile.TarError, OSError, ValueError, OverflowError) as error:  # tarfile takes signs and spaces
+    except (tarfile.TarError, OSError, ValueError, OverflowError) as error:
+        # tarfile takes numbers with signs and spaces, so that any of these can come.
         begin = os.pread(descriptor, 6, 0)
         packed = [name for magic, name in COMPRESSED.items() if begin.startswith(magic)]
         reason = f"it is a {packed[0]} file: unpack it first" if packed else error
@@ -283,7 +289,8 @@ def read_label(suffix: str, data: bytes, name: str) -> Label | None:
         if isinstance(label, dict):
             return {str(each): finite_number(str(number), 0, 1) for each, number in label.items()}
         return None if label is None else str(label)
-    except (TypeError, ValueError, RecursionError):  # a JSONDecodeError is a ValueError
+    except (TypeError, ValueError, RecursionError):
+        # A JSONDecodeError is a ValueError, too.
         raise InputError(
             f'{name} is not a label: write a class, or {{"label": class}} in JSON, where several classes are '
             "a list, or an object of weights between 0 and 1"

@@ -58,7 +58,8 @@ class MAEDecoder(nn.Module):
         self.embedding = nn.Linear(encoder.width, vit.width)
         rng = torch_generator(seed, "mae decoder")
         self.mask = nn.Parameter(torch.empty(vit.width).normal_(std=0.02, generator=rng))
-        self.register_buffer("positions", None)  # stored in files: published weights bring their own
+        # The positions are stored in files, since published weights bring their own.
+        self.register_buffer("positions", None)
         self.compute_buffers(torch.get_default_device())
         self.blocks = parts.build_blocks(vit)
         self.norm = parts.build_norm(vit)

@@ -65,7 +65,8 @@ class MaskedPrediction(nn.Module, ABC):
             )
         self.model = model
         for unused in (self.model.pool, self.model.representation, self.model.head):
-            unused.requires_grad_(False)  # patches are predicted, and nothing is pooled
+            # Patches are predicted and nothing is pooled, so these weights would get no gradient.
+            unused.requires_grad_(False)
         height, width = self.model.config.grid
         self.num_patches = height * width
 
@@ -191,7 +192,8 @@ def visible_norm(
     cells = z.float()
     groups = cells.view(len(z), norm.num_groups, -1)
     counts = shares.flatten(1) * groups.shape[2]
-    mean = groups.sum(dim=2) / counts  # two sums: torch.var_mean and its gradient take several times as long
+    # Two sums are taken, since torch.var_mean and its gradient take several times as long.
+    mean = groups.sum(dim=2) / counts
     square = torch.linalg.vector_norm(groups, dim=2).square() / counts
     scale = torch.rsqrt((square - mean.square()).clamp(min=0) + norm.eps).unsqueeze(2)
     weight, bias = (each.view(norm.num_groups, -1) for each in (norm.weight, norm.bias))

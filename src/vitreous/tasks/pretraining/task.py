@@ -348,7 +348,8 @@ class Pretraining(ImageTask[PretrainingT, Splits, nn.Module]):
         found = compute_outputs(answerer, examples, losses, preprocessing=shown, **options)
         loss, trivial = found.values.mean(dim=0).tolist()
         for alarm in self.info.alarms:
-            for found_in_first in alarm(rows[:1]):  # the last batch may be a single image
+            # Only the first batch is asked: the last one may be a single image.
+            for found_in_first in alarm(rows[:1]):
                 log.warning("%s", found_in_first.problem)
         return PretrainingEvaluation(
             task=self.name,
