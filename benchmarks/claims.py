@@ -6,7 +6,8 @@ recipes comes from, and whether it is what stands there.
 
 claims.toml names for each page the numbers that were measured, by the line on which they stand, and those
 that were not (levels of intervals, settings, numbers of papers). A page that prints another number is
-refused, and so is a number whose file lacks its date, machine, versions, commit, command or seeds, or that
+refused, and so is a number whose file lacks its date, machine, versions, commit, command or seeds, names a
+commit that is not in the history (one that was rebased is lost: measure on a commit that stays), or that
 stands on images which are learned and tested at once: the file has what `vitreous data check` says of them,
 by the way to the numbers, and one that has not is named in claims.toml with the reason.
 """
@@ -16,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -160,6 +162,30 @@ def excused(claim: Claim, unchecked: Mapping[str, str]) -> list[str]:
     return [prefix for prefix in unchecked if f"{claim.file}: {claim.value}".startswith(prefix)]
 
 
+def history() -> set[str] | None:
+    """Return the commits that the one that is checked out stands on; None outside a whole clone."""
+    answers = []
+    for words in (("rev-parse", "--show-toplevel", "--is-shallow-repository"), ("rev-list", "HEAD")):
+        done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
+        if done.returncode:
+            return None
+        answers.append(done.stdout.split("\n"))
+    (top, shallow, *_), commits = answers
+    return None if shallow == "true" or Path(top) != ROOT.resolve() else set(commits)
+
+
+def lost_commits() -> Iterator[str]:
+    """Yield the files whose commit cannot be looked at."""
+    if (commits := history()) is None:
+        return
+    for path in sorted(RESULTS.rglob("*.json")):
+        name = str(path.relative_to(RESULTS))
+        content = kept(name)
+        commit = content.get("commit") if isinstance(content, dict) else None
+        if commit and str(commit).rstrip("+") not in commits:
+            yield f"{name}: its commit {commit[:8]} is not in the history"
+
+
 def faults() -> list[str]:
     """Return what the gate refuses."""
     tables = declared()
@@ -169,7 +195,11 @@ def faults() -> list[str]:
     wrong += [fault for each in claims if (fault := fault_of_images(each, unchecked))]
     used = {prefix for each in claims for prefix in excused(each, unchecked)}
     wrong += [f"unchecked: no number stands on {prefix}" for prefix in unchecked if prefix not in used]
-    pages = ["README.md", *(str(p.relative_to(ROOT)) for p in sorted((ROOT / "docs" / "en").rglob("*.md")))]
+    pages = [
+        "README.md",
+        "CHANGELOG.md",
+        *(str(p.relative_to(ROOT)) for p in sorted((ROOT / "docs" / "en").rglob("*.md"))),
+    ]
     recipes = ROOT / "src" / "vitreous" / "training" / "recipes"
     pages += [str(path.relative_to(ROOT)) for path in sorted(recipes.glob("*.toml"))]
     for page in pages:
@@ -181,6 +211,8 @@ def faults() -> list[str]:
         known, strict = of_page | given, bool(of_page)
         for name in filter(None, (page, korean(page))):
             text = text_of(name)
+            if name == "CHANGELOG.md":  # of the versions whose numbers were kept
+                text = text.partition("\n## 0.1.0")[0]
             if name.endswith(".toml"):  # its header alone
                 text = "\n".join(line[1:] for line in text.splitlines() if line.startswith("#"))
             for number in sorted(printed(text, strict) - known):
@@ -191,7 +223,7 @@ def faults() -> list[str]:
         content = json.loads(file.read_text(encoding="utf-8"))
         if lacking := [fact for fact in FACTS if not content.get(fact)]:
             wrong.append(f"studies/{file.parent.name} lacks {', '.join(lacking)}")
-    return wrong
+    return wrong + list(lost_commits())
 
 
 def main() -> None:

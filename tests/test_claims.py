@@ -3,6 +3,7 @@
 import itertools
 import json
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from importlib import import_module
@@ -42,6 +43,7 @@ def gate(tmp_path: Path, text: str, unchecked: str = REASON, **kept: Any) -> lis
     spec.loader.exec_module(claims := module_from_spec(spec))
     for page in ("README.md", "README.ko.md"):
         (tmp_path / page).write_text(text)
+    (tmp_path / "CHANGELOG.md").write_text("# Changelog\n")
     facts = dict.fromkeys(claims.FACTS, "known")
     rows = [{"set": "a", "right": 0.815}]
     (folder / "results" / "file.json").write_text(json.dumps({**facts, "rows": rows, **kept}))
@@ -75,6 +77,22 @@ def test_a_number_without_a_file_that_shows_it_is_refused(
 ) -> None:
     found = gate(tmp_path, text, **kept)
     assert any(fault in each for each in found) if fault else not found, found
+
+
+def test_a_file_of_a_commit_that_is_not_in_the_history_is_refused(tmp_path: Path) -> None:
+    def git(*words: str) -> str:
+        whole = ["git", "-c", "user.name=a", "-c", "user.email=a@b", *words]
+        return subprocess.run(whole, cwd=tmp_path, check=True, capture_output=True, text=True).stdout.strip()
+
+    git("init", "-q")
+    git("commit", "-q", "--allow-empty", "-m", "first")
+    here = git("rev-parse", "HEAD")
+    git("commit", "-q", "--allow-empty", "-m", "rebased", "--amend")
+    assert gate(tmp_path, SENTENCE, commit=f"{git('rev-parse', 'HEAD')}+") == []
+    shutil.rmtree(tmp_path / "benchmarks")
+    assert gate(tmp_path, SENTENCE, commit=here) == [
+        f"file.json: its commit {here[:8]} is not in the history"
+    ]
 
 
 def checked(way: str, *errors: str) -> dict[str, Any]:
