@@ -7,7 +7,9 @@ from typing import Any, get_args
 
 from pydantic import BaseModel
 
+from vitreous.models.settings import parse_value, set_leaf
 from vitreous.training.config import RunConfig
+from vitreous.training.settings import configure
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = Path(__file__).parent / "0.1" / "settings.txt"  # of a training on images, as 0.1 had them
@@ -48,3 +50,14 @@ def test_what_the_table_of_changes_says_to_write_exists() -> None:
     named = re.findall(r"`((?:training|data|model|augmentation|evaluation|preprocessing)\.[\w.]+)", new)
     assert len(named) > 20
     assert [name for name in named if name not in now] == []
+
+
+def test_each_value_that_the_table_of_changes_writes_is_understood() -> None:
+    """As `--set` takes it; a value after "or" belongs to the name before it."""
+    written = re.findall(r"`([a-z]+\.[\w.]+)=([^`]+)`((?:(?:,| or) `[^`=.]+`)*)", table()[1])
+    assert len(written) > 15
+    for name, value, others in written:
+        for each in (value, *re.findall(r"`([^`]+)`", others)):
+            tree: dict[str, object] = {}
+            set_leaf(tree, name, parse_value(each))
+            configure(RunConfig(), tree)

@@ -165,6 +165,14 @@ def test_a_list_without_brackets_is_told_how_to_be_written() -> None:
         configure(RunConfig(), settings)
 
 
+@pytest.mark.parametrize("value", ["tokens", "[tokens]"])
+def test_a_list_of_texts_is_told_to_have_quotes(value: str) -> None:
+    with pytest.raises(
+        InputError, match=r'is not a list: write it in brackets and quotes, as in \["tokens"\]'
+    ):
+        configure(RunConfig(), {"model": {"extra_norms": value}})
+
+
 def test_every_field_of_every_configuration_is_described() -> None:
     """By its description, or by the docstring of the configuration that it holds."""
     kinds: dict[type[BaseModel], None] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, get_args, get_origin
@@ -63,6 +64,9 @@ def sentence_of(mistake: ErrorDetails) -> str:
     if kind == "string_type" and isinstance(value, Mapping):
         inside = next((name for name in value if name != "kind"), "kind")
         return f"it is one value, and has no setting {inside!r} inside: write what it means as one text"
+    if kind == "tuple_type" and isinstance(value, str) and (texts := re.findall(r"\b[A-Za-z][\w-]*", value)):
+        listed = ", ".join(f'"{text}"' for text in texts)
+        return f"{value!r} is not a list: write it in brackets and quotes, as in [{listed}]"
     if kind in WANTED:
         return f"{value!r} is not {WANTED[kind]}"
     if kind in BOUNDS:
