@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -58,11 +59,12 @@ def repository_links(language: str, environment: Mapping[str, str]) -> list[str]
 
 
 def build(site: Path) -> None:
+    trees = site.with_name(f"{site.name}-trees")  # Sphinx's own files, which are not pages
     for language, prompt in LANGUAGES.items():
         subprocess.run(
             [
                 *(sys.executable, "-m", "sphinx", "-q", "-W", "-E", "--keep-going", "-b", "html"),
-                *("-c", DOCS, "-D", f"language={language}", "-d", site / "trees" / language),
+                *("-c", DOCS, "-D", f"language={language}", "-d", trees / language),
                 *("-D", f"ogp_site_url={ADDRESS}/{language}/"),
                 *repository_links(language, os.environ),
                 *("-D", f"nb_code_prompt_show={prompt}", "-D", f"nb_code_prompt_hide={prompt}"),
@@ -72,6 +74,9 @@ def build(site: Path) -> None:
         )
         learn_page(site / language, language)
         notebooks(site, language)
+    # The images of lessons, which their pages have under _images; and the trees of earlier versions.
+    for left in ("jupyter_execute", "trees"):
+        shutil.rmtree(site / left, ignore_errors=True)
     (site / "index.html").write_text(START, encoding="utf-8")
 
 

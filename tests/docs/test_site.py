@@ -72,6 +72,12 @@ def test_every_page_is_built_small_and_describes_itself(site: Path, language: st
         assert f"/{language}/" in graph["og:url"]
 
 
+def test_the_site_has_only_what_is_visited(site: Path) -> None:
+    """A folder for any static host, without what Sphinx keeps for itself."""
+    assert {path.name for path in site.iterdir()} == {"index.html", *LANGUAGES}
+    assert [path for ending in ("doctree", "pickle") for path in site.rglob(f"*.{ending}")] == []
+
+
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_the_site_begins_with_the_live_page(site: Path, language: str) -> None:
     """After the title and one sentence."""
