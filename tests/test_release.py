@@ -140,6 +140,8 @@ def test_what_a_release_installs_is_locked_and_from_one_index() -> None:
             ours = [n for n, each in enumerate(commands) if re.search(r"\bmake |\.ci/run|\.venv/bin", each)]
             if ours:
                 assert commands[ours[0]] == "make locked", f"{path.name}: {commands[ours[0]]}"
+    build = yaml.safe_load((ROOT / ".readthedocs.yaml").read_text())["build"]["commands"]
+    assert build[:2] == ["make locked", "make docs"]
     locked = re.search(r"^locked:\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert locked
     assert "--require-hashes" in locked[1]
