@@ -1,6 +1,7 @@
 """The lessons are notebooks that are stored with their outputs: `python docs/lessons.py [NAME...]` runs the
 cells of both languages again and stores what they print and draw. `python docs/lessons.py --pin` writes the
-version of pyproject.toml into their first cells, which install it in Colab.
+version of pyproject.toml into the first cells of lessons and of the notebooks in examples/, which install it
+in Colab.
 
 The Korean lesson has the same code: only comments and texts may differ.
 """
@@ -33,14 +34,14 @@ def code_cells(notebook: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def pinned(text: str, version: str) -> str:
-    """Return a stored lesson whose first cell installs this version."""
+    """Return a stored notebook whose first cell installs this version."""
     return re.sub(r'(%pip install -q \\"vitreous\[[\w,]+\])[^\\]*', rf"\g<1>=={version}", text)
 
 
 def pin() -> None:
-    """Write the version of pyproject.toml into the lessons of both languages."""
+    """Write the version of pyproject.toml into the lessons of both languages, and into the examples."""
     version = tomllib.loads((DOCS.parent / "pyproject.toml").read_text())["project"]["version"]
-    for path in DOCS.glob("*/learn/*.ipynb"):
+    for path in (*DOCS.glob("*/learn/*.ipynb"), *DOCS.parent.glob("examples/*.ipynb")):
         path.write_text(pinned(path.read_text(encoding="utf-8"), version), encoding="utf-8")
 
 

@@ -57,6 +57,19 @@ def test_a_lesson_installs_the_version_that_it_was_written_for(
     assert '==9.8.7\\"' in lessons.pinned(stored, "9.8.7")
 
 
+@pytest.mark.parametrize("path", sorted(DOCS.parent.glob("examples/*.ipynb")), ids=lambda path: path.stem)
+def test_an_example_installs_the_version_that_it_was_written_for(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a lesson does, in its first cell of code."""
+    stored = path.read_text(encoding="utf-8")
+    cell = next(each for each in json.loads(stored)["cells"] if each["cell_type"] == "code")
+    (requirement,) = re.findall(r'%pip install -q "([^"]+)"', "".join(cell["source"]))
+    assert Requirement(requirement).extras == {"train"}
+    assert str(Requirement(requirement).specifier) == f"=={VERSION}"
+    assert '==9.8.7\\"' in lessons_module(monkeypatch).pinned(stored, "9.8.7")
+
+
 @pytest.fixture(scope="module")
 def kernels(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Jupyter kernels, each with the extras in its name: those that a first cell of a lesson installs."""
