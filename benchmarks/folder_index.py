@@ -48,7 +48,7 @@ def measure(root: Path) -> dict[str, float]:
     cached = time.perf_counter() - began
     assert np.array_equal(images.paths, again.paths)
     del again
-    train, _, test = split(images, DataConfig())
+    train, _, test = split({"train": images}, DataConfig(), where=str(root))
     assert test is not None
     index = images.paths.nbytes + images.targets.strata().nbytes
     arrays = index + 2 * 8 * (len(train) + len(test))

@@ -148,11 +148,12 @@ WRITTEN_FORMATS = ", ".join(name for name, row in FORMATS.items() if row.written
 
 
 class DataKind(NamedTuple):
-    """A kind of DATA, written `KIND:REST`: the address of a function (rest, config) that returns its parts,
-    and how it is written, in messages."""
+    """A kind of DATA, written `KIND:REST`: the address of a function (rest, config) that returns its parts by
+    name, how it is written, in messages, and whether a validation set is split off by default."""
 
     opened: str
     form: str
+    validated: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)

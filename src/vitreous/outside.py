@@ -144,8 +144,8 @@ def scheme_of(text: str | Path) -> str:
 
 
 def is_url(text: str | Path) -> bool:
-    """Return whether it is the address of something that is reached by a protocol other than the hub's."""
-    return scheme_of(text) not in ("", "hf")
+    """Return whether it is the address of something that is reached by a protocol, which hf:NAME is not."""
+    return re.match(r"[A-Za-z][\w+.:-]*://", str(text)) is not None
 
 
 def parse_place(text: str | Path) -> Location:

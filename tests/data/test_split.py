@@ -318,11 +318,11 @@ def test_groups_that_cannot_be(patients, source, pattern, sentence):
 def test_enough_images_leave_some_for_validation_by_themselves(count, expected):
     pixels = np.random.default_rng(0).integers(0, 256, (2 * count, 8, 8), dtype=np.uint8)
     images = ArrayImages(pixels, np.arange(2 * count) % 2, ("a", "b"), name="made")
-    train, validation, test = split(images, DataConfig())
+    train, validation, test = split({"train": images}, DataConfig(), where="made")
     found = 0 if validation is None else len(validation)
     assert expected / 2 <= found <= 1.5 * expected
     # The test set is that of a split without validation.
-    _, _, same = split(images, DataConfig(validation_fraction=0.0))
+    _, _, same = split({"train": images}, DataConfig(validation_fraction=0.0), where="made")
     assert [test.key(i) for i in range(len(test))] == [same.key(i) for i in range(len(same))]
     assert len(train) + found + len(test) == 2 * count
 

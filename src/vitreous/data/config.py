@@ -183,6 +183,11 @@ class DataConfig(Config):
         """Return the settings of a form of DATA: those that were given, or its defaults."""
         return self.form if isinstance(self.form, form) else form()
 
+    def without_validation(self) -> DataConfig:
+        """Return the same without a validation set, unless one is asked for."""
+        asked = self.validation_fraction != "auto"
+        return self if asked else self.model_copy(update={"validation_fraction": 0.0})
+
     def with_split(self, file: Path | None) -> DataConfig:
         """Return the same with the parts, and what was excluded, of a run's split.csv, if it has one."""
         if not file or not file.is_file():

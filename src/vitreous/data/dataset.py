@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
@@ -473,6 +473,7 @@ class ArrayImages(ImageDataset):
         return self.pixels[index]
 
 
+SourceParts = Mapping[str, ImageDataset]  # what a source has: "train", and what it holds out itself
 SplitParts = tuple[ImageDataset, ImageDataset | None, ImageDataset | None]  # train, validation, test
 
 

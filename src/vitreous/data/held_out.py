@@ -36,6 +36,7 @@ from vitreous.data.dataset import (
     ClassTargets,
     ImageDataset,
     Indices,
+    SourceParts,
     SplitParts,
     Subset,
     Targets,
@@ -67,7 +68,7 @@ PARTS = {
 def held_out_by_use(
     held_out: Mapping[str, ImageDataset], config: DataConfig, *, where: str
 ) -> dict[str, ImageDataset]:
-    """Return the held-out parts of a source as "test" and "validation", as `with_own_parts` does. Raises
+    """Return the held-out parts of a source as "test" and "validation", as `split` uses them. Raises
     InputError: there are others, or a validation set is to be split off besides."""
     if not held_out:
         return {}
@@ -86,25 +87,17 @@ def held_out_by_use(
     return {"test": named["test"], "validation": named["val"]}
 
 
-def split(images: ImageDataset, config: DataConfig) -> SplitParts:
-    """Return (train, validation, test) of a source that has no split of its own."""
-    return with_own_parts(images, {}, config, where=images.name(0))
-
-
-def with_own_parts(
-    train: ImageDataset, held_out: Mapping[str, ImageDataset], config: DataConfig, *, where: str
-) -> SplitParts:
+def split(parts: SourceParts, config: DataConfig, *, where: str) -> SplitParts:
     """Return (train, validation, test) of a source that may have held-out parts of its own.
 
     A single held-out part, whatever its name, is the test set: nothing is selected on it. With both, the
     first one is for validation. Without any, the training images are split.
 
-    Args:
-        held_out: by name.
-
     Raises:
         InputError: a part is to be split off that the source has already.
     """
+    held_out = dict(parts)
+    train = held_out.pop("train")
     if config.split and config.split.exclude:
         train, held_out = without_excluded(train, held_out, Path(config.split.exclude))
     own = {"train": train, **held_out_by_use(held_out, config, where=where)}
@@ -148,20 +141,6 @@ def part_called(name: str) -> str | None:
     for ending in ("set", "data", "images", "split"):
         word = word.removesuffix(ending)
     return PARTS.get(word)
-
-
-def by_name(images: ImageDataset, names: Sequence[str], config: DataConfig, *, where: str) -> SplitParts:
-    """Return (train, validation, test) as each image's split says. A single held-out part is the test set."""
-    part = np.array([part_called(name) or name for name in names])
-    if unknown := sorted(set(part.tolist()) - {"train", "val", "test"}):
-        raise InputError(f"{where} has a split {unknown[0]!r}: write train, val or test")
-    parts = dict[str, ImageDataset]()
-    for name in ("train", "val", "test"):
-        if name in part:
-            parts[name] = images.subset(np.flatnonzero(part == name))
-    if "train" not in parts:
-        raise InputError(f"{where} has no image in the split 'train': add some")
-    return with_own_parts(parts.pop("train"), parts, config, where=where)
 
 
 def validation_fraction(config: DataConfig, images: int, classes: int) -> float:

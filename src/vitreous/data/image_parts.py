@@ -23,14 +23,12 @@ from vitreous.data.config import MANIFESTS, PATH_COLUMNS, DataConfig
 from vitreous.data.dataset import ImageDataset, named_parts, single_class_targets
 from vitreous.data.files import EXTENSIONS
 from vitreous.data.image_list import NO_SUCH, ImageList, file_system, images_below, matches
-from vitreous.data.sources import open_spec
+from vitreous.data.sources import find_source, open_parts
 from vitreous.data.sources.hub import find_files, is_saved, parquet_file, stored_bytes
 from vitreous.data.sources.manifests import (
-    decoded_text,
-    delimited_table,
     first_known_column,
-    json_table,
     path_column,
+    text_table,
 )
 from vitreous.data.sources.remote import expanded, missing
 from vitreous.data.sources.shard_index import Member, members, split_name
@@ -149,9 +147,8 @@ def file_entries(system: AbstractFileSystem, path: str) -> Iterator[str | ImageP
             yield ImagePart(f"{path} {system.size(path)}", partial(TarImages, system, path))
         case ".parquet":
             yield from parquet_entries(system, path)
-        case ".csv" | ".tsv" | ".jsonl" as suffix:
-            text = decoded_text(system.cat_file(path), path)
-            table = json_table(text, path) if suffix == ".jsonl" else delimited_table(text, path)
+        case ".csv" | ".tsv" | ".jsonl":
+            table = text_table(system.cat_file(path), path)
             column = table.place(path_column(table.header, path)) or 0
             yield from manifest_paths(
                 system, path, (row[column] for row in table.lines.values() if len(row) > column)
@@ -264,7 +261,7 @@ def images_of_samples(found: Iterable[Member]) -> list[Member]:
 def source_parts(spec: str) -> list[ImagePart]:
     """Return the images of a source that is opened as a whole, many at a time."""
     parts: list[ImagePart] = []
-    for name, images in named_parts(*open_spec(spec, DataConfig(), "unlabeled")).items():
+    for name, images in named_parts(*open_parts(find_source(spec), DataConfig(), "unlabeled")).items():
         for start in range(0, len(images), ROWS):
             stop = min(start + ROWS, len(images))
             opened = partial(images.subset, np.arange(start, stop))

@@ -355,7 +355,7 @@ def with_form(settings: Tree, source: object) -> Tree:
     data = settings.get("data", {})
     if not isinstance(data.get("form"), Mapping):
         return settings
-    return {**settings, "data": {**data, "form": {"kind": sources.form_of(source), **data["form"]}}}
+    return {**settings, "data": {**data, "form": {"kind": sources.find_source(source).form, **data["form"]}}}
 
 
 def data_config(settings: Tree) -> DataConfig:

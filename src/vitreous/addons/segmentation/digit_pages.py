@@ -16,6 +16,7 @@ from PIL import Image
 from vitreous.addons.segmentation.masked import Mask, MaskedDataset, MaskSplits
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ClassTargets, DataSummary, ImageDataset
+from vitreous.data.held_out import split
 from vitreous.data.sources.small import open_digits
 from vitreous.errors import InputError
 from vitreous.models.preprocessing import Preprocessing
@@ -113,7 +114,7 @@ def warped_digit(
 def open_digit_pages(config: DataConfig) -> MaskSplits:
     """Return pages of 64 x 64 pixels with 3 to 6 digits. `data.validation_fraction` of the training digits
     make validation pages; `data.split.seed` samples another split of the digits, and other pages."""
-    train, validation, test = open_digits(config)
+    train, validation, test = split(open_digits(config), config.without_validation(), where="digits")
     if test is None:
         raise InputError("data.test_fraction=0 leaves no digits for test pages: set it to 0.2, for example")
     seed = config.split_seed

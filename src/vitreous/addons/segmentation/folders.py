@@ -26,7 +26,7 @@ from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ClassTargets, DataSummary
 from vitreous.data.files import EXTENSIONS, file_digest
 from vitreous.data.findings import Finding, finding
-from vitreous.data.held_out import PARTS, with_own_parts
+from vitreous.data.held_out import PARTS, split
 from vitreous.data.image_list import images_below
 from vitreous.data.sources import summarize
 from vitreous.data.workers import in_threads
@@ -254,4 +254,4 @@ def split_masked(files: Mapping[str, MaskedFiles], config: DataConfig, *, where:
     train = held_out.pop("all", None) or held_out.pop("train")
     if len(train) < 2 and not held_out and config.test_fraction:
         raise InputError(f"one image, {train.name(0)}, cannot be shared between training and test: add more")
-    return cast(MaskedParts, with_own_parts(train, held_out, config, where=where))
+    return cast(MaskedParts, split({"train": train, **held_out}, config, where=where))

@@ -13,7 +13,7 @@ ADDON = Addon(
     names={"list_studies": "vitreous.addons.studies.api", "study": "vitreous.addons.studies.api"},
     sources={
         "formulas": DataKind(
-            "vitreous.addons.studies.formulas:open_formulas", "formulas:CLASSESxIMAGES@SIZE"
+            "vitreous.addons.studies.formulas:open_formulas", "formulas:CLASSESxIMAGES@SIZE", validated=False
         ),
         "world": DataKind("vitreous.addons.studies.world:open_world", "world:LABELS, such as world:shapes"),
     },

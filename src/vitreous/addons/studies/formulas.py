@@ -18,9 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFilter
 
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import ClassTargets, ImageDataset, SplitParts
-from vitreous.data.held_out import with_own_parts
-from vitreous.data.sources.small import without_validation
+from vitreous.data.dataset import ClassTargets, ImageDataset, SourceParts
 from vitreous.errors import InputError
 from vitreous.rng import numpy_generator
 
@@ -52,16 +50,16 @@ class FormulaImages(ImageDataset):
         return draw_formula(group, self.numbers[number], self.size)
 
 
-def open_formulas(rest: str, config: DataConfig) -> SplitParts:
+def open_formulas(rest: str, config: DataConfig) -> SourceParts:
     """Open what is written after `formulas:`. Two more images of each class are the test set."""
     match = re.fullmatch(r"(\d+)x(\d+)@(\d+)", rest)
     if not match or int(match[1]) < 2 or int(match[2]) < 1 or int(match[3]) < 16:
         raise InputError(f"formulas:{rest} is not a dataset of formulas: write {FORM}")
     classes, images, size = (int(number) for number in match.groups())
-    train, test = (
-        FormulaImages(classes, numbers, size) for numbers in (range(images), range(images, images + 2))
-    )
-    return with_own_parts(train, {"test": test}, without_validation(config), where=f"formulas:{rest}")
+    return {
+        "train": FormulaImages(classes, range(images), size),
+        "test": FormulaImages(classes, range(images, images + 2), size),
+    }
 
 
 def draw_formula(group: int, number: int, size: int) -> Image.Image:

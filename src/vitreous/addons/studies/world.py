@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import ClassTargets, ImageDataset, SplitParts
-from vitreous.data.held_out import with_own_parts
+from vitreous.data.dataset import ClassTargets, ImageDataset, SourceParts
 from vitreous.errors import InputError, nearest
 from vitreous.rng import numpy_generator
 
@@ -297,11 +296,10 @@ def balanced_classes(count: int, classes: int, seed: int, purpose: str) -> NDArr
     )
 
 
-def open_world(rest: str, config: DataConfig) -> SplitParts:
-    """Return (train, validation, test), from the part after `world:`. Raises InputError if it is wrong."""
+def open_world(rest: str, config: DataConfig) -> SourceParts:
+    """Return the parts, from what is written after `world:`. Raises InputError if it is wrong."""
     world = parse_world(rest)
-    train, test = (WorldImages(world, part, config.split_seed) for part in ("train", "test"))
-    return with_own_parts(train, {"test": test}, config, where=f"world:{rest}")
+    return {part: WorldImages(world, part, config.split_seed) for part in ("train", "test")}
 
 
 RANGES: dict[str, tuple[float, float]] = {

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vitreous.data.config import BUNDLED, MANIFESTS, DataConfig, TargetKind
-from vitreous.data.dataset import DataSummary, ImageDataset, LabelTargets, SplitParts, Splits
+from vitreous.data.dataset import DataSummary, ImageDataset, LabelTargets, SourceParts, SplitParts, Splits
 from vitreous.data.findings import Finding, finding
 from vitreous.data.held_out import split
 from vitreous.data.sources.folders import open_folder
 from vitreous.data.workers import in_threads
-from vitreous.errors import InputError, LazyModule
+from vitreous.errors import InputError, LazyModule, check_utf8
 from vitreous.extensions import DataKind, addons, imported
 from vitreous.models.bands import Range, measured_range, to_bytes
 from vitreous.models.stored import BadImage, has_colors
-from vitreous.outside import is_url, local_path, scheme_of
+from vitreous.outside import is_url, local_path
 
 if TYPE_CHECKING:
     from vitreous.data.sources import hub, manifests, objects, shards, small
@@ -53,6 +55,24 @@ FORMS = "; ".join(
 )
 
 
+class Source(NamedTuple):
+    """What DATA means.
+
+    Attributes:
+        name: DATA as it is written; of Python objects, their type.
+        form: as `data.form.kind` names it.
+        open: returns the parts that it has, from (config, targets) as `open_data` takes them.
+        numbers: whether its labels may be numbers to predict.
+        validated: whether a validation set is split off by default.
+    """
+
+    name: str
+    form: str
+    open: Callable[[DataConfig, TargetKind], SourceParts]
+    numbers: bool = False
+    validated: bool = True
+
+
 def open_data(spec: object, config: DataConfig, targets: TargetKind = "classes") -> Splits:
     """Open the train, validation and test images of a source.
 
@@ -65,22 +85,17 @@ def open_data(spec: object, config: DataConfig, targets: TargetKind = "classes")
     Raises:
         InputError: DATA is not one of the known forms, or an option has no effect on it.
     """
-    if isinstance(spec, Path):
-        spec = path_spec(spec)
-    if isinstance(spec, str) and not spec:
-        raise InputError("DATA is empty: is a variable not set? Name one")
-    check_form(spec, config, targets)
-    if isinstance(spec, str):
-        name = spec
-        parts = open_spec(spec, config, targets)
-    else:
-        name = type(spec).__name__
-        parts = objects.open_objects(spec, config, targets)
-    train, *others = parts
+    return splits_of(find_source(spec), config, targets)
+
+
+def splits_of(source: Source, config: DataConfig, targets: TargetKind) -> Splits:
+    """Return the images of a source, split, as `open_data` does."""
+    check_form(source, config, targets)
+    train, *others = open_parts(source, config, targets)
     summary, found = summarize(train)
     train = train.with_(findings=(*train.findings, *found), value_range=summary.value_range)
     validation, test = (part and part.with_(value_range=summary.value_range) for part in others)
-    return Splits(train, validation, test, name, summary)
+    return Splits(train, validation, test, source.name, summary)
 
 
 def path_spec(path: Path) -> str:
@@ -88,27 +103,12 @@ def path_spec(path: Path) -> str:
     return os.path.join(os.curdir, path) if str(path) in BUNDLED else str(path)
 
 
-def form_of(spec: object) -> str:
-    """Return the kind of the form that DATA has, as `data.form.kind` names it."""
-    if not isinstance(spec, str):
-        return "plain"
-    if scheme := scheme_of(spec):
-        return "hub" if scheme == "hf" else "fetched"
-    path = local_path(spec)
-    if spec.endswith(".tar") or (path.is_dir() and any(path.glob("*.tar"))):
-        return "shards"
-    if path.is_dir():
-        return "manifest" if manifests.metadata_files(path) else "folder"
-    return "manifest" if path.suffix in MANIFESTS else "plain"
-
-
-def check_form(spec: object, config: DataConfig, targets: TargetKind) -> None:
+def check_form(source: Source, config: DataConfig, targets: TargetKind) -> None:
     """Raise InputError for settings of another form of DATA, or labels that this form does not have."""
-    kind = form_of(spec)
-    name = spec if isinstance(spec, str) else type(spec).__name__
-    if config.form is not None and config.form.kind != kind:
+    name, form = source.name, source.form
+    if config.form is not None and config.form.kind != form:
         raise InputError(
-            f"data.form.kind={config.form.kind} does not fit {name}, which is {kind}: leave it out"
+            f"data.form.kind={config.form.kind} does not fit {name}, which is {form}: leave it out"
         )
     if targets != "numbers":
         return
@@ -116,45 +116,73 @@ def check_form(spec: object, config: DataConfig, targets: TargetKind) -> None:
         raise InputError(
             f"data.class_balance=true needs classes, not numbers, and {name} ignores it: leave it out"
         )
-    if isinstance(spec, str) and kind not in ("manifest", "hub"):
+    if not source.numbers:
         raise InputError(
-            f"{spec} has no numbers to predict: pass a manifest (.csv, .tsv or .parquet) whose "
+            f"{name} has no numbers to predict: pass a manifest (.csv, .tsv or .parquet) whose "
             "column label has a number for each image, or hf:NAME"
         )
 
 
-def open_spec(spec: str, config: DataConfig, targets: TargetKind) -> SplitParts:
-    """Return (train, validation, test), by the form of the specification."""
-    kind, colon, rest = spec.partition(":")
+def open_parts(source: Source, config: DataConfig, targets: TargetKind) -> SplitParts:
+    """Return (train, validation, test) of a source. Raises InputError: a class has no name that can be
+    written, or the source cannot be opened or split."""
+    parts = source.open(config, targets)
+    for name in parts["train"].classes:
+        check_utf8(name, "the class")
+    return split(parts, config if source.validated else config.without_validation(), where=source.name)
+
+
+def find_source(spec: object) -> Source:
+    """Return what DATA means, by the first form that it has. Raises InputError: it has none."""
+    if isinstance(spec, Path):
+        spec = path_spec(spec)
+    if not isinstance(spec, str):
+        name = type(spec).__name__
+        return Source(name, "plain", lambda _, targets: objects.open_objects(spec, targets), numbers=True)
+    if not spec:
+        raise InputError("DATA is empty: is a variable not set? Name one")
     if spec in BUNDLED:
         if os.path.lexists(spec):
             log.warning("%s is the dataset that comes with vitreous: write ./%s for what is here", spec, spec)
-        return small.open_digits(config)
+        return Source(spec, "plain", lambda config, _: small.open_digits(config), validated=False)
     if is_url(spec):
         check_url(spec)
-        return shards.open_shards(spec, config, targets)
-    if colon and kind == "hf":
-        return hub.open_hub(rest, config, targets)
-    if colon and kind == "synthetic":
-        return split(small.open_synthetic(rest), small.without_validation(config))
-    if colon and kind in BINARIES:
-        return small.open_binary(kind, rest, config)
-    if colon and kind in ADDED:
-        return imported(ADDED[kind].opened)(rest, config)
+        return Source(spec, "fetched", partial(shards.open_shards, spec))
+    kind, colon, rest = spec.partition(":")
+    return (named_source(spec, kind, rest) if colon else None) or local_source(spec)
+
+
+def named_source(spec: str, kind: str, rest: str) -> Source | None:
+    """Return what `kind:rest` means; None where there is no such kind."""
+    if kind == "hf":
+        return Source(spec, "hub", partial(hub.open_hub, rest), numbers=True)
+    if kind == "synthetic":
+        return Source(spec, "plain", lambda *_: small.open_synthetic(rest), validated=False)
+    if kind in BINARIES:
+        return Source(spec, "plain", lambda *_: small.open_binary(kind, rest))
+    if kind in ADDED:
+        opened = imported(ADDED[kind].opened)
+        return Source(spec, "plain", lambda config, _: opened(rest, config), validated=ADDED[kind].validated)
+    return None
+
+
+def local_source(spec: str) -> Source:
+    """Return what is at a path, or in the files of a pattern. Raises InputError: nothing that is known."""
     path = local_path(spec)
     if path.is_dir():
         if any(path.glob("*.tar")):
-            return shards.open_shards(f"{path}/*.tar", config, targets)
-        listed = manifests.open_metadata(path, config, targets) if manifests.metadata_files(path) else None
-        return open_folder(path, config) if listed is None else listed
+            return Source(spec, "shards", partial(shards.open_shards, f"{path}/*.tar"))
+        if tables := manifests.metadata_tables(path):
+            return Source(spec, "manifest", partial(manifests.open_metadata, path, tables), numbers=True)
+        return Source(spec, "folder", lambda config, _: open_folder(path, config))
     if spec.endswith(".tar"):
-        return shards.open_shards(spec, config, targets)
+        return Source(spec, "shards", partial(shards.open_shards, spec))
     if path.is_file() and path.suffix in MANIFESTS:
-        return manifests.open_manifest(path, config, targets)
+        return Source(spec, "manifest", partial(manifests.open_manifest, path), numbers=True)
     if path.exists():
         raise InputError(f"{spec} is not a known kind of file: DATA is {FORMS}")
-    names = ["digits", "hf", "synthetic", *BINARIES, *ADDED]
-    close = get_close_matches(kind, names, n=1, cutoff=0.7)
+    kind = spec.partition(":")[0]
+    close = get_close_matches(kind, ["digits", "hf", "synthetic", *BINARIES, *ADDED], n=1, cutoff=0.7)
     hint = f" (did you mean {close[0]}?)" if close and spec not in close else ""
     raise InputError(f"there is no {spec}{hint}: DATA is {FORMS}")
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from vitreous.data.config import DataConfig, FolderForm
-from vitreous.data.dataset import ClassTargets, ImageDataset, SplitParts, Targets
+from vitreous.data.dataset import ClassTargets, ImageDataset, SourceParts, Targets
 from vitreous.data.files import (
     EXTENSIONS,
     FOREIGN,
@@ -31,9 +31,9 @@ from vitreous.data.files import (
     read_head,
 )
 from vitreous.data.findings import Finding, finding
-from vitreous.data.held_out import part_called, split, with_own_parts
+from vitreous.data.held_out import part_called
 from vitreous.data.workers import in_threads
-from vitreous.errors import InputError, cache_folder, check_utf8
+from vitreous.errors import InputError, cache_folder
 from vitreous.models.stored import FORMATS, bytes_of_file
 from vitreous.outside import SYSTEM, identity, is_visible_folder, same_name
 from vitreous.whole_files import whole
@@ -188,25 +188,25 @@ def cache_file(root: Path, classes: Sequence[str]) -> Path:
     return cache_folder() / "indexes" / f"{hashlib.sha256(key).hexdigest()[:32]}.npz"
 
 
-def open_folder(root: Path, config: DataConfig) -> SplitParts:
-    """Return (train, validation, test) of a folder, its own parts where it has train/."""
-    parts = part_folders(root)
+def open_folder(root: Path, config: DataConfig) -> SourceParts:
+    """Return the parts of a folder: several where it has train/."""
+    names = subfolders(root)
+    parts = part_folders(root, names)
     if not parts:
-        return split(class_folder(root, config), config)
+        return {"train": class_folder(root, config)}
     train = class_folder(root / parts["train"], config, part=parts["train"])
-    held_out = dict[str, FileImages]()
+    beside = [str(root / name) for name in names if name not in parts.values()]
+    found = {"train": train.with_(findings=(*train.findings, *finding("beside", beside, severity="warning")))}
     for part, name in parts.items():
         if part != "train":
-            held_out[part] = class_folder(root / name, config, part=name, classes=train.classes)
-    beside = [str(root / name) for name in subfolders(root) if name not in parts.values()]
-    train = train.with_(findings=(*train.findings, *finding("beside", beside, severity="warning")))
-    return with_own_parts(train, held_out, config, where=str(root))
+            found[part] = class_folder(root / name, config, part=name, classes=train.classes)
+    return found
 
 
-def part_folders(root: Path) -> dict[str, str]:
-    """Return the names of the folders of train, val and test, if `root` holds these parts and not classes.
-    Raises InputError: there are two of a part, or parts without one for training."""
-    names = subfolders(root)
+def part_folders(root: Path, names: Sequence[str]) -> dict[str, str]:
+    """Return the names of the folders of train, val and test, if `root`, which has the folders `names`, holds
+    these parts and not classes. Raises InputError: there are two of a part, or parts without one for
+    training."""
     found: dict[str, str] = {}
     for name in names:
         part = part_called(name)
@@ -255,11 +255,12 @@ def class_folder(
     counts = index.counts.tolist()
     present = {label for label, count in zip(labels, counts, strict=True) if count}
     empty = [name for name, count in zip(found, counts, strict=True) if not count]
+    findings = tuple(folder_findings(root, index.skipped, found, empty, links))
     if not present:
         reason = f": {len(index.skipped)} were skipped" if len(index.skipped) else ""
         unreadable = any(is_unreadable(os.fsdecode(name)) for name in index.skipped)
         hint = f"{INSTALL} reads them" if unreadable else "add some, or remove the folder"
-        for each in folder_findings(root, index.skipped, (), (), ()):
+        for each in findings:
             if each.kind in ("video", "no ending", "other format"):
                 hint = each.sentence
         raise InputError(
@@ -267,8 +268,6 @@ def class_folder(
         )
     if classes is None:
         classes = tuple(sorted(present))
-        for name in classes:
-            check_utf8(name, "the class")
     elif unknown := sorted(present - set(classes)):
         raise InputError(f"{root} has a class {unknown[0]!r} that train/ lacks: add it there or remove it")
 
@@ -276,7 +275,7 @@ def class_folder(
     numbers = np.array([place.get(label, -1) for label in labels], dtype=np.int64)
     targets = ClassTargets(np.repeat(numbers, index.counts), classes)
     images = FileImages(root, index.paths, targets, part=f"{part}/" if part else "")
-    return images.with_(findings=tuple(folder_findings(root, index.skipped, found, empty, links)))
+    return images.with_(findings=findings)
 
 
 def without_links(root: Path, names: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:

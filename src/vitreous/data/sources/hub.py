@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitreous.data.config import DataConfig, HubForm, TargetKind
-from vitreous.data.dataset import ClassTargets, ImageDataset, SplitParts, Targets
-from vitreous.data.held_out import PARTS, with_own_parts
+from vitreous.data.dataset import ClassTargets, ImageDataset, SourceParts, Targets
+from vitreous.data.held_out import PARTS
 from vitreous.data.sampling import WINDOW
 from vitreous.data.sources.labels import (
     classes_if_any,
@@ -145,33 +145,29 @@ def stored_bytes(entry: object, name: str) -> bytes:
     raise BadImage(name, f"the Parquet file has only its path, {path}" if path else "no image in this row")
 
 
-def open_hub(spec: str, config: DataConfig, kind: TargetKind) -> SplitParts:
-    """Return (train, validation, test)."""
+def open_hub(spec: str, config: DataConfig, kind: TargetKind) -> SourceParts:
+    """Return the parts of what is written after `hf:`."""
     streaming = config.settings_of(HubForm).streaming
     if streaming and kind == "numbers":
         raise InputError("data.form.streaming=true is only for classes: leave it out for regression")
     if streaming:
-        return open_stream(spec, config, kind)
-    return open_tables(load_tables(spec), f"hf:{spec}", config, kind)
+        return open_stream(spec, kind)
+    return open_tables(load_tables(spec), f"hf:{spec}", kind)
 
 
-def open_tables(
-    tables: Mapping[str, Dataset], where: str, config: DataConfig, kind: TargetKind
-) -> SplitParts:
-    """Return (train, validation, test) of tables of the datasets library, by name."""
+def open_tables(tables: Mapping[str, Dataset], where: str, kind: TargetKind) -> SourceParts:
+    """Return the parts of tables of the datasets library, which are given by name."""
     if "train" not in tables:
         raise InputError(f"{where} has no split 'train', only: {', '.join(tables)}")
     columns = hub_columns(tables["train"].features, where, kind)
     train = HubImages(tables["train"], columns, name=f"{where}/train", kind=kind)
-    held_out = dict[str, HubImages]()
+    found = {"train": train}
     for name, table in tables.items():
         if PARTS.get(name, "train") == "train":
             continue
         if columns.label is None or labeled(table, columns.label):
-            held_out[name] = HubImages(
-                table, columns, name=f"{where}/{name}", kind=kind, classes=train.classes
-            )
-    return with_own_parts(train, held_out, config, where=where)
+            found[name] = HubImages(table, columns, name=f"{where}/{name}", kind=kind, classes=train.classes)
+    return found
 
 
 def load_tables(spec: str) -> dict[str, Dataset]:
@@ -268,8 +264,8 @@ def column_labels(
     return classes_if_any(read, len(values), kind, classes)
 
 
-def open_stream(spec: str, config: DataConfig, kind: TargetKind) -> SplitParts:
-    """Return (train, validation, test) of a folder of Parquet files or a dataset on the Hub."""
+def open_stream(spec: str, kind: TargetKind) -> SourceParts:
+    """Return the parts of a folder of Parquet files or a dataset on the Hub."""
     require_packages("datasets", "pyarrow", extra="data", what="streaming")
     system, files = find_files(spec)
     by_part: dict[str, list[str]] = {}
@@ -288,12 +284,12 @@ def open_stream(spec: str, config: DataConfig, kind: TargetKind) -> SplitParts:
         schema = parquet_file(opened, by_part["train"][0]).schema_arrow
     columns = hub_columns(datasets.Features.from_arrow_schema(schema), f"hf:{spec}", kind)
     train = StreamedImages(system, by_part.pop("train"), columns, name=f"hf:{spec}/train", kind=kind)
-    held_out = dict[str, StreamedImages]()
+    found = {"train": train}
     for name, files in by_part.items():
-        held_out[name] = StreamedImages(
+        found[name] = StreamedImages(
             system, files, columns, name=f"hf:{spec}/{name}", kind=kind, classes=train.classes
         )
-    return with_own_parts(train, held_out, config, where=f"hf:{spec}")
+    return found
 
 
 def find_files(spec: str) -> tuple[AbstractFileSystem, list[str]]:

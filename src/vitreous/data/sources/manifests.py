@@ -17,7 +17,7 @@ import io
 import json
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -34,10 +34,10 @@ from vitreous.data.config import (
     SplitByTime,
     TargetKind,
 )
-from vitreous.data.dataset import NumberTargets, SplitParts, Targets
+from vitreous.data.dataset import ImageDataset, NumberTargets, SourceParts, Targets
 from vitreous.data.findings import Finding, finding
-from vitreous.data.held_out import by_name, part_called, split
-from vitreous.data.sources.folders import FileImages, path_array, subfolders
+from vitreous.data.held_out import part_called
+from vitreous.data.sources.folders import FileImages, open_folder, path_array, subfolders
 from vitreous.data.sources.labels import (
     classes_if_any,
     named_targets,
@@ -45,7 +45,7 @@ from vitreous.data.sources.labels import (
     refuse_captions,
     refuse_numbers,
 )
-from vitreous.errors import InputError, check_utf8, require_packages
+from vitreous.errors import InputError, require_packages
 from vitreous.outside import read_regular
 
 COLUMNS = "the columns path, label and, if wanted, split"
@@ -55,8 +55,15 @@ log = logging.getLogger(__name__)
 
 
 class ManifestTable(NamedTuple):
-    """A table of texts: the names of its columns, and its rows by where they are in the file, in words."""
+    """A table of texts.
 
+    Attributes:
+        where: the path of its file.
+        header: the names of its columns.
+        lines: its rows, by where they are in the file, in words.
+    """
+
+    where: str
     header: list[str]
     lines: dict[str, list[str]]
 
@@ -71,94 +78,111 @@ class ManifestTable(NamedTuple):
         return [] if place is None else [fields[place].strip() for fields in self.lines.values()]
 
 
-def open_manifest(
-    path: Path, config: DataConfig, labels: TargetKind, table: ManifestTable | None = None
-) -> SplitParts:
-    """Return (train, validation, test). Raises InputError, which names the line.
+def open_manifest(path: Path, config: DataConfig, labels: TargetKind) -> SourceParts:
+    """Return the parts of a file with a table. Raises InputError if `open_table` does, or it is not one."""
+    return open_table(read_table(path), config, labels)
+
+
+def open_table(table: ManifestTable, config: DataConfig, labels: TargetKind) -> SourceParts:
+    """Return the parts of a table, whose paths are relative to its folder. Raises InputError, which names the
+    line.
 
     Args:
         labels: whether the column label holds classes, or numbers to predict, or need not be there.
-        table: in the manifest, where it is read already; paths are relative to its folder.
     """
-    table, form, group_by = table or read_table(path), config.settings_of(ManifestForm), config.group_by
+    where, form, group_by = table.where, config.settings_of(ManifestForm), config.group_by
     time = config.split.time if isinstance(config.split, SplitByTime) else None
-    paths = path_column(table.header, str(path), form.path_column)
+    paths = path_column(table.header, where, form.path_column)
     others = [name for name in table.header if name.lower() not in (paths.lower(), "split")]
     others = [name for name in others if name.lower() not in (str(group_by).lower(), str(time).lower())]
     chosen = manifest_label_columns(table, others, form.label_column)
     if not chosen and labels != "unlabeled":
         raise InputError(
-            f"{path} has no column 'label' (it has: {', '.join(table.header)}): name the column with the "
+            f"{where} has no column 'label' (it has: {', '.join(table.header)}): name the column with the "
             "labels, or several of 0 and 1, in data.form.label_column"
         )
-    found: dict[str, Any] = {"file": path.name, "paths": paths, "severity": "note"}
+    found: dict[str, Any] = {"file": os.path.basename(where), "paths": paths, "severity": "note"}
     targets: Targets | None = None
     findings = list[Finding]()
     if len(chosen) > 1:
-        targets = of_zeros_and_ones(table, chosen, path)
+        targets = of_zeros_and_ones(table, chosen)
         findings += finding("columns.several", classes=chosen, **found)
     elif chosen and (paths.lower(), chosen[0].lower()) != ("path", "label"):
         findings += finding("columns", labels=chosen[0], **found)
     if not table.lines:
-        raise InputError(f"{path} lists no image: write {COLUMNS}, one line for each image")
+        raise InputError(f"{where} lists no image: write {COLUMNS}, one line for each image")
 
     texts = table.column(chosen[0]) if len(chosen) == 1 else [""] * len(table.lines)
     if labels == "numbers":
         if form.label_separator != "|":
             raise InputError(
-                f"data.form.label_separator={form.label_separator!r} separates classes, but {path} has "
+                f"data.form.label_separator={form.label_separator!r} separates classes, but {where} has "
                 "numbers: leave it out"
             )
-        targets = read_numbers(table, texts, path)
+        targets = read_numbers(table, texts)
     elif targets is None:
-        read = partial(manifest_labels, table, texts, form.label_separator, path)
+        read = partial(manifest_labels, table, texts, form.label_separator)
         targets = classes_if_any(read, len(texts), labels)
     groups, splits = table.column(group_by), table.column("split")
-    images = FileImages(path.parent, path_array(table.column(paths)), targets).with_(
+    images = FileImages(Path(where).parent, path_array(table.column(paths)), targets).with_(
         findings=tuple(findings),
         groups=np.array(groups) if groups else None,
-        times=read_times(table, time, path),
+        times=read_times(table, time),
     )
-    return by_name(images, splits, config, where=str(path)) if splits else split(images, config)
+    return parts_by_split(images, splits, where) if splits else {"train": images}
 
 
-def metadata_files(root: Path) -> dict[str, Path]:
-    """Return the metadata files of a folder of images as Hugging Face lays it out, by the folder of the part
-    that each is in, "" for that of the whole; none where there are not such files."""
-    found: dict[str, Path] = {}
+def parts_by_split(images: ImageDataset, splits: Sequence[str], where: str) -> SourceParts:
+    """Return the parts of images each of which has a split. Raises InputError: it is not one of these."""
+    part = np.array([part_called(split) or split for split in splits])
+    if unknown := sorted(set(part.tolist()) - {"train", "val", "test"}):
+        raise InputError(f"{where} has a split {unknown[0]!r}: write train, val or test")
+    if "train" not in part:
+        raise InputError(f"{where} has no image in the split 'train': add some")
+    return {
+        name: images.subset(np.flatnonzero(part == name)) for name in ("train", "val", "test") if name in part
+    }
+
+
+def metadata_tables(root: Path) -> dict[str, ManifestTable]:
+    """Return the tables in a folder of images as Hugging Face lays it out, by the folder of the part that
+    each is in, "" for that of the whole; none where there are not such files."""
+    found: dict[str, ManifestTable] = {}
     for name in ("", *(each for each in subfolders(root) if part_called(each))):
         files = [root / name / file for file in METADATA if (root / name / file).is_file()]
-        if files and first_known_column(("file_name",), read_table(files[0]).header):
-            found[name] = files[0]
+        if files and first_known_column(("file_name",), (table := read_table(files[0])).header):
+            found[name] = table
     return {"": found[""]} if "" in found else found
 
 
-def open_metadata(root: Path, config: DataConfig, labels: TargetKind) -> SplitParts | None:
-    """Return (train, validation, test) of a folder of images with metadata files; None where these have no
+def open_metadata(
+    root: Path, tables: Mapping[str, ManifestTable], config: DataConfig, labels: TargetKind
+) -> SourceParts:
+    """Return the parts of a folder of images with these tables; those of its folders where the tables have no
     column of labels and the folder has classes. The first folder of an image names its part, if it can."""
     classes = [name for name in subfolders(root) if not part_called(name)]
     named = config.settings_of(ManifestForm).label_column
     header: list[str] = []
     lines: dict[str, list[str]] = {}
-    for part, file in metadata_files(root).items():
-        table = read_table(file)
+    for part, table in tables.items():
         header = header or table.header
         if table.header != header:
             raise InputError(
-                f"{file} and the file of another split have different columns: give them the same"
+                f"{table.where} and the file of another split have different columns: give them the same"
             )
         if len(classes) > 1 and not (named or first_known_column(LABEL_COLUMNS, header)):
-            return None
-        place = header.index(path_column(header, str(file)))
+            return open_folder(root, config)
+        place = header.index(path_column(header, table.where))
         for line, fields in table.lines.items():
             fields[place] = os.path.join(part, fields[place])
             lines[f"{line} of {part}/" if part else line] = fields
-    together = ManifestTable(header, lines)
+    where = str(root / METADATA[0])
+    together = ManifestTable(where, header, lines)
     parts = [part_called(path.partition("/")[0]) for path in together.column(path_column(header, str(root)))]
     if together.place("split") is None and "train" in parts and None not in parts:
         with_parts = {line: [*lines[line], str(part)] for line, part in zip(lines, parts, strict=True)}
-        together = ManifestTable([*header, "split"], with_parts)
-    return open_manifest(root / METADATA[0], config, labels, together)
+        together = ManifestTable(where, [*header, "split"], with_parts)
+    return open_table(together, config, labels)
 
 
 def path_column(header: Sequence[str], where: str, name: str | None = None) -> str:
@@ -202,21 +226,21 @@ def manifest_label_columns(table: ManifestTable, others: Sequence[str], name: st
     return binary if len(binary) > 1 and len(binary) == len(others) else []
 
 
-def of_zeros_and_ones(table: ManifestTable, classes: Sequence[str], path: Path) -> Targets:
+def of_zeros_and_ones(table: ManifestTable, classes: Sequence[str]) -> Targets:
     """Return the targets of images where each class has a column. Raises InputError for other values."""
     shown: list[list[str]] = [[] for _ in table.lines]
     for name in classes:
-        for where, names, text in zip(table.lines, shown, table.column(name), strict=True):
+        for line, names, text in zip(table.lines, shown, table.column(name), strict=True):
             if text.lower() in ON:
                 names.append(name)
             elif text.lower() not in OFF:
                 raise InputError(
-                    f"{where} of {path} has {text!r} in the column of class {name!r}: write 1 if the "
+                    f"{line} of {table.where} has {text!r} in the column of class {name!r}: write 1 if the "
                     "image shows it, and 0 if it does not"
                 )
     if all(len(names) == 1 for names in shown):
-        return named_targets([name for [name] in shown], str(path))
-    return named_targets([dict.fromkeys(names, 1.0) for names in shown], str(path))
+        return named_targets([name for [name] in shown], table.where)
+    return named_targets([dict.fromkeys(names, 1.0) for names in shown], table.where)
 
 
 def read_table(path: Path) -> ManifestTable:
@@ -224,10 +248,9 @@ def read_table(path: Path) -> ManifestTable:
     if path.suffix == ".parquet":
         return read_parquet(path)
     try:
-        text = decoded_text(read_regular(path), str(path))
+        table = text_table(read_regular(path), str(path))
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from None
-    table = json_table(text, str(path)) if path.suffix == ".jsonl" else delimited_table(text, str(path))
     for where, fields in table.lines.items():
         if len(fields) != len(table.header):
             few = len(fields) < len(table.header)
@@ -236,6 +259,12 @@ def read_table(path: Path) -> ManifestTable:
                 f"{path}, {where} has {len(fields)} fields instead of {len(table.header)}: {advice}"
             )
     return table
+
+
+def text_table(content: bytes, where: str) -> ManifestTable:
+    """Return the table that a file of another kind than Parquet holds. Raises InputError: it is not one."""
+    text = decoded_text(content, where)
+    return json_table(text, where) if where.endswith(".jsonl") else delimited_table(text, where)
 
 
 def delimited_table(text: str, where: str) -> ManifestTable:
@@ -251,9 +280,9 @@ def delimited_table(text: str, where: str) -> ManifestTable:
             f"{where} is not a table ({error}): close its quotation marks, or pass another kind of file"
         ) from None
     if not table:
-        return ManifestTable([], {})
+        return ManifestTable(where, [], {})
     lines = {f"line {number}": line for number, line in enumerate(table[1:], start=2) if line}
-    return ManifestTable([name.strip() for name in table[0]], lines)
+    return ManifestTable(where, [name.strip() for name in table[0]], lines)
 
 
 def json_table(text: str, where: str) -> ManifestTable:
@@ -271,7 +300,7 @@ def json_table(text: str, where: str) -> ManifestTable:
         rows[f"line {number}"] = row
     header = list(dict.fromkeys(name for row in rows.values() for name in row))
     lines = {at: [label_text(row.get(name), where) for name in header] for at, row in rows.items()}
-    return ManifestTable([name.strip() for name in header], lines)
+    return ManifestTable(where, [name.strip() for name in header], lines)
 
 
 UTF32 = (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)
@@ -323,7 +352,7 @@ def read_parquet(path: Path) -> ManifestTable:
     lines = dict[str, list[str]]()
     for number, row in enumerate(zip(*table.to_pydict().values(), strict=True), start=1):
         lines[f"row {number}"] = [label_text(value, str(path)) for value in row]
-    return ManifestTable([name.strip() for name in table.column_names], lines)
+    return ManifestTable(str(path), [name.strip() for name in table.column_names], lines)
 
 
 def label_text(value: object, where: str) -> str:
@@ -336,39 +365,36 @@ def label_text(value: object, where: str) -> str:
     return "" if value is None else str(value)
 
 
-def manifest_labels(table: ManifestTable, labels: Sequence[str], separator: str, path: Path) -> Targets:
+def manifest_labels(table: ManifestTable, labels: Sequence[str], separator: str) -> Targets:
     """Return the targets of the column of labels: classes where every image has one plain label, else several
     labels. Raises InputError: the labels are not classes, or there is a single one."""
-    refuse_numbers(labels, str(path))
+    where = table.where
+    refuse_numbers(labels, where)
     parts: list[str] = []
     for text in labels:
         parts += map(str.strip, text.split(separator))
-    refuse_captions(parts, str(path))
+    refuse_captions(parts, where)
 
     weighted = has_class_weights(labels, separator)
-    parsed = [parse_label(text, separator, path, weighted=weighted) for text in labels]
+    parsed = [parse_label(text, separator, where, weighted=weighted) for text in labels]
     if not any(parsed):
-        raise InputError(f"{path} names no class: fill its column label")
+        raise InputError(f"{where} names no class: fill its column label")
     plain: list[str] = []  # the classes, of those labels that are one whole class
     for label in parsed:
         if list(label.values()) == [1.0]:
             plain += label
     if len(plain) < len(parsed) - parsed.count({}):
-        targets = named_targets(parsed, str(path))
-    elif len(plain) == len(parsed):
-        targets = named_targets(plain, str(path))
-    else:
-        where = list(table.lines)[parsed.index({})]
-        raise InputError(
-            f"{where} of {path} has no label: write its class, or remove the line "
-            f"(a label may be empty only if other images have several, as in 'cat{separator}dog')"
-        )
-    for each in targets.classes:
-        check_utf8(each, "the class")
-    return targets
+        return named_targets(parsed, where)
+    if len(plain) == len(parsed):
+        return named_targets(plain, where)
+    line = list(table.lines)[parsed.index({})]
+    raise InputError(
+        f"{line} of {where} has no label: write its class, or remove the line "
+        f"(a label may be empty only if other images have several, as in 'cat{separator}dog')"
+    )
 
 
-def read_times(table: ManifestTable, column: str | None, path: Path) -> NDArray[np.float64] | None:
+def read_times(table: ManifestTable, column: str | None) -> NDArray[np.float64] | None:
     """Return the column of times, in seconds or as it numbers them; None where there is none. Raises
     InputError that names a line."""
     times = []
@@ -378,19 +404,19 @@ def read_times(table: ManifestTable, column: str | None, path: Path) -> NDArray[
             times.append(datetime.fromisoformat(text).timestamp() if number is None else number)
         except (ValueError, OverflowError):  # of a year that the clock does not have
             raise InputError(
-                f"{line} of {path} has the time {text!r}: write it as 2026-11-22, 2026-11-22T14:30 or as a "
-                "number"
+                f"{line} of {table.where} has the time {text!r}: write it as 2026-11-22, 2026-11-22T14:30 or "
+                "as a number"
             ) from None
     return np.array(times) if times else None
 
 
-def read_numbers(table: ManifestTable, labels: Sequence[str], path: Path) -> NumberTargets:
+def read_numbers(table: ManifestTable, labels: Sequence[str]) -> NumberTargets:
     """Return the numbers of the column of labels. Raises InputError that names a line without one."""
     numbers = [number_in(text) for text in labels]
     if None in numbers:
         row = numbers.index(None)
         raise InputError(
-            f"{list(table.lines)[row]} of {path} has the label {labels[row]!r}, which is not a finite "
+            f"{list(table.lines)[row]} of {table.where} has the label {labels[row]!r}, which is not a finite "
             "number: write one, as in 12.5, or remove the line"
         )
     return NumberTargets(np.array(numbers, dtype=np.float32))
@@ -407,7 +433,7 @@ def has_class_weights(labels: Sequence[str], separator: str) -> bool:
     return False
 
 
-def parse_label(text: str, separator: str, path: Path, *, weighted: bool) -> dict[str, float]:
+def parse_label(text: str, separator: str, where: str, *, weighted: bool) -> dict[str, float]:
     """Return "cat:0.7|dog:0.3" as {"cat": 0.7, "dog": 0.3}; "cat" as {"cat": 1}. An empty label: no classes.
     weighted: whether numbers after a colon are weights."""
     label: dict[str, float] = {}
@@ -418,7 +444,7 @@ def parse_label(text: str, separator: str, path: Path, *, weighted: bool) -> dic
             name, weight = part, 1.0
         if not 0 <= weight <= 1:
             raise InputError(
-                f"{path}: the label {part!r} has a weight outside 0 ... 1; the name of a class has no colon "
+                f"{where}: the label {part!r} has a weight outside 0 ... 1; the name of a class has no colon "
                 "before a number"
             )
         label[name] = weight

@@ -10,9 +10,9 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from vitreous.data.config import DataConfig, TargetKind
-from vitreous.data.dataset import ClassTargets, ImageDataset, LabelTargets, SplitParts, Targets
-from vitreous.data.held_out import PARTS, with_own_parts
+from vitreous.data.config import TargetKind
+from vitreous.data.dataset import ClassTargets, ImageDataset, LabelTargets, SourceParts, Targets
+from vitreous.data.held_out import PARTS
 from vitreous.data.sources.hub import open_tables
 from vitreous.data.sources.labels import (
     classes_if_any,
@@ -21,7 +21,7 @@ from vitreous.data.sources.labels import (
     refuse_captions,
     refuse_numbers,
 )
-from vitreous.errors import InputError, check_utf8
+from vitreous.errors import InputError
 from vitreous.models.stored import BadImage, ImageLike, image_in_memory
 
 KINDS = (
@@ -57,8 +57,8 @@ class ObjectImages(ImageDataset):
             raise BadImage(self.name(index), " ".join(str(error).split()) or type(error).__name__) from error
 
 
-def open_objects(data: object, config: DataConfig, kind: TargetKind) -> SplitParts:
-    """Return (train, validation, test) of Python objects.
+def open_objects(data: object, kind: TargetKind) -> SourceParts:
+    """Return the parts of Python objects.
 
     Args:
         data: one of KINDS, or images alone where no labels are needed. A label is a class number, a class
@@ -74,13 +74,12 @@ def open_objects(data: object, config: DataConfig, kind: TargetKind) -> SplitPar
     if "train" not in parts:
         raise InputError("DATA has no split 'train': pass the training images that name")
     if hasattr(parts["train"], "cast_column"):  # of the datasets library
-        return open_tables(dict(parts), "datasets.Dataset", config, kind)
-    train = read_objects(parts["train"], kind)
-    held_out = dict[str, ImageDataset]()
+        return open_tables(dict(parts), "datasets.Dataset", kind)
+    found = {"train": read_objects(parts["train"], kind)}
     for name, part in parts.items():
         if name != "train":
-            held_out[name] = read_objects(part, kind, classes=train.classes)
-    return with_own_parts(train, held_out, config, where=train.source)
+            found[name] = read_objects(part, kind, classes=found["train"].classes)
+    return found
 
 
 def read_objects(data: object, kind: TargetKind, classes: tuple[str, ...] | None = None) -> ObjectImages:
@@ -168,8 +167,6 @@ def class_targets(
     else:
         refuse_numbers([str(label) for label in plain], name)
         raise InputError(f"{name} has labels that are neither class numbers nor names: {plain[0]!r:.60}")
-    for each in targets.classes:
-        check_utf8(each, "the class")
     return targets
 
 

@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitreous.data.config import DataConfig, FetchedForm, ShardsForm, TargetKind
-from vitreous.data.dataset import ClassTargets, ImageDataset, LabelTargets, SplitParts, single_class_targets
+from vitreous.data.dataset import ClassTargets, ImageDataset, LabelTargets, SourceParts, single_class_targets
 from vitreous.data.files import fingerprint
-from vitreous.data.held_out import PARTS, with_own_parts
+from vitreous.data.held_out import PARTS
 from vitreous.data.sources.labels import UNLABELED, Label, named_targets
 from vitreous.data.sources.remote import OpenShard, Shard, find_shards, text_beside
 from vitreous.data.sources.shard_index import Reading, ShardIndex, shard_index
@@ -78,8 +78,8 @@ class ShardImages(ImageDataset):
             raise BadImage(self.name(index), error.strerror or str(error)) from error
 
 
-def open_shards(spec: str, config: DataConfig, targets: TargetKind) -> SplitParts:
-    """Return (train, validation, test). Shards whose names begin with train, val or test keep that split."""
+def open_shards(spec: str, config: DataConfig, targets: TargetKind) -> SourceParts:
+    """Return the parts of shards: several where their names begin with train, val or test."""
     shards = find_shards(spec)
     by_part: dict[str, list[Shard]] = {}
     for shard in shards:
@@ -105,7 +105,7 @@ def open_shards(spec: str, config: DataConfig, targets: TargetKind) -> SplitPart
         in_order = shards[0].remote or config.settings_of(ShardsForm).streaming
         images = ShardImages(by_part[part], index, cache_bytes, in_order=in_order)
         found[PARTS.get(part, part)] = images.with_(cache=cache)
-    return with_own_parts(found.pop("train"), found, config, where=spec)
+    return found
 
 
 def number_labels(

@@ -19,16 +19,14 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import ArrayImages, ClassTargets, ImageDataset, SplitParts
-from vitreous.data.held_out import with_own_parts
+from vitreous.data.dataset import ArrayImages, ClassTargets, ImageDataset, SourceParts
 from vitreous.errors import InputError, require_packages
 from vitreous.outside import local_path, read_regular, read_text
 
 
-def open_digits(config: DataConfig) -> SplitParts:
-    """Return (train, validation, test): scikit-learn's own stratified split, so that others can repeat it. By
-    default there is no validation set: each of so few images counts."""
-    config = without_validation(config)
+def open_digits(config: DataConfig) -> SourceParts:
+    """Return the digits, of which a test set is held out by scikit-learn's own stratified split, so that
+    others can repeat it."""
     require_packages("sklearn", extra="train", what="digits")
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
@@ -37,17 +35,11 @@ def open_digits(config: DataConfig) -> SplitParts:
     gray = np.rint(values.reshape(-1, 8, 8) * (255 / 16)).astype(np.uint8)
     images = ArrayImages(gray, targets.astype(np.int64), tuple("0123456789"), name="digits")
     if not config.test_fraction:
-        return with_own_parts(images, {}, config, where="digits")
+        return {"train": images}
     train, test = train_test_split(
         np.arange(len(gray)), test_size=config.test_fraction, stratify=targets, random_state=config.split_seed
     )
-    return with_own_parts(images.subset(train), {"test": images.subset(test)}, config, where="digits")
-
-
-def without_validation(config: DataConfig) -> DataConfig:
-    """Return the configuration without a validation set, unless one is asked for."""
-    asked = config.validation_fraction != "auto"
-    return config if asked else config.model_copy(update={"validation_fraction": 0.0})
+    return {"train": images.subset(train), "test": images.subset(test)}
 
 
 CLASSES = 10
@@ -86,13 +78,13 @@ def grating(group: int, variant: int, height: int, width: int) -> bytes:
     return file.getvalue()
 
 
-def open_synthetic(rest: str) -> SyntheticImages:
-    """Return the dataset that is named by the part after `synthetic:`."""
+def open_synthetic(rest: str) -> SourceParts:
+    """Return the images, from what is written after `synthetic:`."""
     count, at, size = rest.partition("@")
     sides = size.lower().split("x")
     if not at or len(sides) > 2 or not all(part.isdigit() and int(part) > 0 for part in (count, *sides)):
         raise InputError(f"synthetic:{rest} is not a synthetic dataset: write {FORM}")
-    return SyntheticImages(int(count), int(sides[0]), int(sides[-1]))
+    return {"train": SyntheticImages(int(count), int(sides[0]), int(sides[-1]))}
 
 
 MOST_UNPACKED = 2**28  # bytes; the largest of these files has 47 million
@@ -120,18 +112,18 @@ CIFAR10 = CifarFiles("cifar-10-batches-bin", BATCHES, "data_batch_1", "batches.m
 CIFAR100 = CifarFiles("cifar-100-binary", ("train.bin", "test.bin"), "train", "fine_label_names.txt", 100, 2)
 
 
-def open_binary(kind: str, place: str, config: DataConfig) -> SplitParts:
+def open_binary(kind: str, place: str) -> SourceParts:
     """Return the parts of MNIST or CIFAR from a folder with their files. Raises InputError: there is none."""
     folder = local_path(place)
     if not place or not folder.is_dir():
         raise InputError(f"there is no folder {place!r}: name the folder that contains the files")
     if kind == "mnist":
-        return open_mnist(folder, config)
-    return open_cifar(folder, config, CIFAR10 if kind == "cifar10" else CIFAR100)
+        return {part: mnist(folder, part) for part in MNIST_FILES}
+    return open_cifar(folder, CIFAR10 if kind == "cifar10" else CIFAR100)
 
 
-def open_cifar(root: Path, config: DataConfig, files: CifarFiles) -> SplitParts:
-    """Return (train, validation, test) of CIFAR-10, or of CIFAR-100 with its fine labels."""
+def open_cifar(root: Path, files: CifarFiles) -> SourceParts:
+    """Return the parts of CIFAR-10, or of CIFAR-100 with its fine labels."""
     if not (root / files.parts[-1]).exists() and (root / files.folder).is_dir():
         root = root / files.folder
     if (root / files.pickled).is_file() and not (root / f"{files.pickled}.bin").exists():
@@ -143,9 +135,10 @@ def open_cifar(root: Path, config: DataConfig, files: CifarFiles) -> SplitParts:
     known = read_text(names).split() if names.exists() else map(str, range(files.classes))
     classes = tuple(known)[: files.classes]
     *rows, held_out = [records(root / name, files.labels, len(classes)) for name in files.parts]
-    train = cifar(np.concatenate(rows), classes, "train")
-    test = cifar(held_out, classes, "test")
-    return with_own_parts(train, {"test": test}, config, where=str(root))
+    return {
+        "train": cifar(np.concatenate(rows), classes, "train"),
+        "test": cifar(held_out, classes, "test"),
+    }
 
 
 def records(path: Path, labels: int, classes: int) -> NDArray[np.uint8]:
@@ -164,11 +157,6 @@ def cifar(rows: NDArray[np.uint8], classes: tuple[str, ...], part: str) -> Array
     """Return images from rows of a label and 3x32x32 bytes."""
     pixels = rows[:, 1:].reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1)
     return ArrayImages(np.ascontiguousarray(pixels), rows[:, 0].astype(np.int64), classes, name=part)
-
-
-def open_mnist(root: Path, config: DataConfig) -> SplitParts:
-    """Return (train, validation, test) from the four idx files."""
-    return with_own_parts(mnist(root, "train"), {"test": mnist(root, "test")}, config, where=str(root))
 
 
 def mnist(root: Path, part: str) -> ArrayImages:

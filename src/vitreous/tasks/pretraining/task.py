@@ -16,9 +16,8 @@ from torch import Tensor, nn
 from vitreous.checkpoints.loading import open_checkpoint
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ClassTargets, DataSummary, ImageDataset, Splits, single_class_targets
-from vitreous.data.held_out import split
 from vitreous.data.image_samples import Batch
-from vitreous.data.sources import open_data, summarize
+from vitreous.data.sources import Source, open_data, splits_of
 from vitreous.data.sources.folders import FileImages, index_images, subfolders
 from vitreous.data.workers import loading_workers
 from vitreous.errors import InputError, LazyModule
@@ -102,10 +101,7 @@ def open_unlabeled(source: str, data: DataConfig) -> Splits:
             return open_data(source, data, "unlabeled")
         raise InputError(f"{folder} holds no images")
     images = FileImages(folder, paths, single_class_targets(len(paths), "image"))
-    train, validation, test = split(images, data)
-    summary, findings = summarize(train)
-    train = train.with_(findings=(*train.findings, *findings))
-    return Splits(train, validation, test, source, summary)
+    return splits_of(Source(source, "folder", lambda *_: {"train": images}), data, "unlabeled")
 
 
 @dataclass(frozen=True, kw_only=True)
