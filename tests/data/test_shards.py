@@ -15,14 +15,15 @@ import pytest
 
 import vitreous as vt
 import vitreous.data.sources.shards as shards_module
-from vitreous.data import dataset
+from vitreous.data import held_out
 from vitreous.data.config import AugmentationConfig, DataConfig, FetchedForm
 from vitreous.data.image_samples import image_loader
-from vitreous.data.sources import open_data
+from vitreous.data.sources import find_source, open_data
 from vitreous.data.sources import remote as remote_shards
 from vitreous.data.sources import shard_index as indexing
 from vitreous.data.sources.remote import find_shards
 from vitreous.errors import InputError
+from vitreous.outside import is_url
 from vitreous.tasks.pretraining.task import open_unlabeled
 from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.config import TrainingConfig
@@ -264,7 +265,7 @@ def test_the_parts_of_a_large_index_are_stored_beside_it(tmp_path, make_jpeg, mo
     expected = [[part.key(index) for index in range(len(part))] for part in open_data(spec, config)[:3]]
     assert not list((cache / "indexes").glob("*/*"))
     monkeypatch.setattr(indexing, "LARGE", 10)
-    monkeypatch.setattr(dataset, "ROWS", 16)  # several parts of rows
+    monkeypatch.setattr(held_out, "ROWS", 16)  # several parts of rows
     made = list[object]()
     for again in range(2):
         parts = open_data(spec, config)[:3]
@@ -342,6 +343,12 @@ def test_shards_elsewhere_are_fetched_into_a_cache_of_limited_size(tmp_path, mak
             ),
             1e9,
         )
+
+
+def test_shards_on_the_hub_are_no_dataset_of_the_hub():
+    assert find_source("hf://datasets/org/name/a-{000..003}.tar").form == "fetched"
+    assert find_source("hf:org/name").form == "hub"
+    assert is_url("hf://datasets/org/name/photo.jpg")
 
 
 def test_a_shard_that_another_process_removes_at_once_is_read(tmp_path, make_jpeg, monkeypatch, cache):

@@ -9,9 +9,8 @@ from vitreous.addons.segmentation.folders import open_masked
 from vitreous.data.config import DataConfig, SplitByName
 from vitreous.data.dataset import ArrayImages, named_parts
 from vitreous.data.files import fingerprint
+from vitreous.data.findings import data_notes, findings_of
 from vitreous.data.held_out import (
-    data_notes,
-    findings_of,
     name_hashes,
     read_split,
     split,

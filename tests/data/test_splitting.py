@@ -12,7 +12,8 @@ from PIL import ExifTags, Image
 import vitreous as vt
 from vitreous.data.config import DataConfig, SplitByName, SplitByTime
 from vitreous.data.dataset import ImageFacts, named_parts
-from vitreous.data.held_out import data_notes, findings_of, read_split, write_split
+from vitreous.data.findings import data_notes, findings_of
+from vitreous.data.held_out import read_split, write_split
 from vitreous.data.sources import open_data
 from vitreous.errors import InputError
 from vitreous.tasks.images import data_config

@@ -56,7 +56,7 @@ def open_splits(command: str, data: object, settings: Settings | None, seed: int
     """Open data as `train` does. Raises InputError: a setting that is not about the data."""
     tree = settings_tree({"data.split.seed": seed, **(settings or {})} if seed else settings)
     check_data_settings(command, tree)
-    data = data_source(data, settings=tree) if is_frame(data) or isinstance(data, Path) else data
+    data = data_source(data, settings=tree) if is_frame(data) else data
     return open_data(data, data_config(with_form(tree, data)))
 
 

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitreous.data.dataset import ClassTargets, ImageDataset, Splits, members_of_classes, named_parts
-from vitreous.data.findings import DataReport, Finding, Severity, finding
-from vitreous.data.held_out import EXCLUDE, findings_of
+from vitreous.data.findings import DataReport, Finding, Severity, finding, findings_of
+from vitreous.data.held_out import EXCLUDE
 from vitreous.data.likeness import (
     SIDE,
     THUMB,

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
-from datetime import datetime
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, Self, TypedDict, TypeVar, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import ExifTags, Image
+from PIL import Image
 
 from vitreous.data.files import fingerprint
 from vitreous.data.workers import in_threads
-from vitreous.errors import InputError, LazyModule, Param
+from vitreous.errors import InputError, LazyModule
 from vitreous.models.stored import BadImage, ImageLike, Stored, stored
-from vitreous.outside import same_name
-from vitreous.rng import mixed_bits
 
 if TYPE_CHECKING:
     import torch
@@ -475,6 +470,20 @@ class ArrayImages(ImageDataset):
 
 SourceParts = Mapping[str, ImageDataset]  # what a source has: "train", and what it holds out itself
 SplitParts = tuple[ImageDataset, ImageDataset | None, ImageDataset | None]  # train, validation, test
+# The names that parts may have, and what they are called here.
+PARTS = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("test", "testing", "holdout", "heldout"), "test"),
+    **dict.fromkeys(("val", "valid", "validation", "dev", "eval", "evaluation"), "val"),
+}
+
+
+def part_called(name: str) -> str | None:
+    """Return the part that a name means, as in "Train", "testing" or "valid_set"."""
+    word = re.sub("[^a-z]", "", name.lower())
+    for ending in ("set", "data", "images", "split"):
+        word = word.removesuffix(ending)
+    return PARTS.get(word)
 
 
 class DataSummary(NamedTuple):
@@ -500,37 +509,10 @@ class Splits(NamedTuple):
     summary: DataSummary
 
 
-def slices(count: int) -> Iterator[slice]:
-    """Yield the places 0 ... count - 1 in parts."""
-    for first in range(0, count, ROWS):
-        yield slice(first, min(first + ROWS, count))
-
-
-def name_hashes(names: Sequence[str], purpose: str) -> NDArray[np.float64]:
-    """Return a number in 0 ... 1 for each name, which depends on nothing else."""
-    digests: list[bytes] = []
-    for name in names:
-        key = f"{purpose}\0{same_name(name)}".encode("utf-8", "surrogateescape")
-        digests.append(hashlib.blake2b(key, digest_size=8).digest())
-    return np.frombuffer(b"".join(digests), dtype=">u8") / 2.0**64
-
-
 def members_of_classes(strata: NDArray[np.int64]) -> list[Indices]:
     """Return the images of each class that has some."""
     by_class = np.argsort(strata, kind="stable")
     return np.split(by_class, np.flatnonzero(np.diff(strata[by_class])) + 1)
-
-
-def hashes_of(
-    images: ImageDataset, names: NDArray[np.float64] | None, purpose: str, rows: RowSelection
-) -> NDArray[np.float64]:
-    """Return a number in 0 ... 1 for some images: by their names, or by the hashes that the source has."""
-    if names is not None:
-        return names[rows]
-    hashes = images.hashes_at(rows)
-    assert hashes is not None
-    salt = int(name_hashes([""], purpose)[0] * 2.0**63)
-    return mixed_bits(mixed_bits(hashes + np.uint64(salt))) / 2.0**64
 
 
 DatasetT = TypeVar("DatasetT", bound=ImageDataset)
@@ -549,42 +531,3 @@ def check_to_learn(images: ImageDataset, where: str) -> None:
         raise InputError(
             f"{where} has a single class, {images.classes[0]!r}: a classifier needs two or more{found}"
         )
-
-
-def image_times(images: ImageDataset, time: str) -> NDArray[np.float64]:
-    """Return when each image was taken, as `data.split.time` says it. Raises InputError."""
-    if images.times is not None:
-        return images.times
-    if time == "exif":
-        found = list(in_threads(partial(taken, images), range(len(images))))
-        what = "have a time in their EXIF data"
-    elif time == "file":
-        found = []
-        for index in range(len(images)):
-            name = images.name(index)
-            found.append(os.path.getmtime(name) if os.path.isfile(name) else None)
-        what = "are stored as separate files"
-    else:
-        raise InputError(
-            f"data.split.time={time!r} is not a column: it is exif, file, or a column of a manifest (.csv, "
-            ".tsv or .parquet)"
-        )
-    missing = [index for index, when in enumerate(found) if when is None]
-    if missing:
-        raise InputError(
-            f"only {len(found) - len(missing)} of {len(found)} images {what} (not "
-            f"{images.name(missing[0])}): "
-            f"give a manifest with a column of times, as in {Param('settings')} data.split.time=taken; or, "
-            f"if the files were never copied or changed, {Param('settings')} data.split.time=file"
-        )
-    return np.array(found, dtype=np.float64)
-
-
-def taken(images: ImageDataset, index: int) -> float | None:
-    """Return when the camera took an image, in seconds; None where its EXIF data do not say it."""
-    try:
-        exif = images.opened(index).exif()
-        text = exif.get_ifd(ExifTags.IFD.Exif).get(ExifTags.Base.DateTimeOriginal)
-        return datetime.strptime(str(text).strip("\0 "), "%Y:%m:%d %H:%M:%S").timestamp() if text else None
-    except (BadImage, ValueError, SyntaxError, TypeError):
-        return None

@@ -4,13 +4,14 @@ and `data check` return of it."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from vitreous.errors import utf8_name
-from vitreous.languages import phrase
+from vitreous.languages import phrase, speaking
+from vitreous.languages.terminal import said
 from vitreous.outside import read_text
 from vitreous.results import Result
 from vitreous.whole_files import write_text
@@ -148,3 +149,18 @@ def read_findings(file: Path) -> list[Finding]:
     """Return the findings of a file; none where there is no such file."""
     rows = json.loads(read_text(file)) if file.is_file() else []
     return [Finding(**{**row, "images": tuple(row["images"])}) for row in rows]
+
+
+def findings_of(parts: Sequence[object]) -> list[Finding]:
+    """Return what was seen when data were opened. parts: begins with train, validation and test."""
+    found = dict[str, Finding]()
+    for part in parts[:3]:
+        for each in getattr(part, "findings", ()):
+            found[each.kind] = each
+    return list(found.values())
+
+
+def data_notes(findings: Iterable[Finding]) -> list[str]:
+    """Return what was seen in data, in sentences."""
+    with speaking(None):
+        return [said("data: {sentence}", sentence=each.sentence) for each in findings]

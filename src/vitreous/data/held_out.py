@@ -14,13 +14,16 @@ ever moves (`data.recorded`).
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import math
+import os
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from functools import lru_cache, partial
 from itertools import chain
 from os.path import normpath
@@ -30,61 +33,34 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import ExifTags
 
 from vitreous.data.config import DataConfig, SplitByTime
 from vitreous.data.dataset import (
+    ROWS,
     ClassTargets,
     ImageDataset,
     Indices,
+    RowSelection,
     SourceParts,
     SplitParts,
     Subset,
     Targets,
-    hashes_of,
-    image_times,
     members_of_classes,
-    name_hashes,
-    slices,
+    part_called,
 )
-from vitreous.data.findings import Finding, finding
+from vitreous.data.findings import finding
 from vitreous.data.likeness import MOST_EQUAL, Likeness
-from vitreous.errors import InputError
-from vitreous.languages import speaking
-from vitreous.languages.terminal import said
+from vitreous.data.workers import in_threads
+from vitreous.errors import InputError, Param
+from vitreous.models.stored import BadImage
 from vitreous.outside import read_regular, same_name
+from vitreous.rng import mixed_bits
 from vitreous.whole_files import made_by_one, whole, write_csv
 
 VALIDATED = 300  # images of an automatic validation set
 ENOUGH_TO_VALIDATE = 200, 10  # images, in all and of a class; of fewer each is needed for training
 MOST_HELD_OUT = 2000  # texts: writing them takes long
-# The names that parts may have, and what they are called here.
-PARTS = {
-    **dict.fromkeys(("train", "training"), "train"),
-    **dict.fromkeys(("test", "testing", "holdout", "heldout"), "test"),
-    **dict.fromkeys(("val", "valid", "validation", "dev", "eval", "evaluation"), "val"),
-}
-
-
-def held_out_by_use(
-    held_out: Mapping[str, ImageDataset], config: DataConfig, *, where: str
-) -> dict[str, ImageDataset]:
-    """Return the held-out parts of a source as "test" and "validation", as `split` uses them. Raises
-    InputError: there are others, or a validation set is to be split off besides."""
-    if not held_out:
-        return {}
-    if len(held_out) == 1:
-        return {"test": next(iter(held_out.values()))}
-    named = {part_called(name): part for name, part in held_out.items()}
-    if named.keys() != {"test", "val"} or len(held_out) > 2:
-        raise InputError(
-            f"{where} has the splits {', '.join(held_out)} besides train: keep only val and test"
-        )
-    if config.validation_fraction not in ("auto", 0):
-        raise InputError(
-            f"{where} has a validation set, so data.validation_fraction={config.validation_fraction} "
-            "has no effect: leave it out"
-        )
-    return {"test": named["test"], "validation": named["val"]}
 
 
 def split(parts: SourceParts, config: DataConfig, *, where: str) -> SplitParts:
@@ -96,13 +72,12 @@ def split(parts: SourceParts, config: DataConfig, *, where: str) -> SplitParts:
     Raises:
         InputError: a part is to be split off that the source has already.
     """
-    held_out = dict(parts)
-    train = held_out.pop("train")
     if config.split and config.split.exclude:
-        train, held_out = without_excluded(train, held_out, Path(config.split.exclude))
-    own = {"train": train, **held_out_by_use(held_out, config, where=where)}
+        parts = without_excluded(parts, Path(config.split.exclude))
+    own = parts_by_use(parts, config, where=where)
+    train = own["train"]
     fraction = 0.0 if "validation" in own else validation_fraction(config, len(train), len(train.classes))
-    if held_out and not fraction:
+    if "test" in own and not fraction:
         asked = f"group_by={config.group_by!r}" if config.group_by else ""
         if isinstance(config.split, SplitByTime):
             asked = "kind=time"
@@ -117,14 +92,12 @@ def split(parts: SourceParts, config: DataConfig, *, where: str) -> SplitParts:
     likeness = Likeness(own, names)
     starts = dict(zip(own, likeness.images.starts.tolist(), strict=False))
     own = {name: images.with_(likeness=likeness, start=starts[name]) for name, images in own.items()}
-    train = own["train"]
     if config.recorded and config.recorded.file:
         new = partial(part_of_new, own, config) if config.recorded.new_images else None
         return as_recorded(own, Path(config.recorded.file), new)
-    test = own.get("test")
+    train, test, validation = own["train"], own.get("test"), own.get("validation")
     if test is None:
         train, test = held_out_of(train, config.test_fraction, config, "test")
-    validation = own.get("validation")
     if fraction:
         train, validation = held_out_of(train, fraction, config, "validation")
         if validation is None and config.validation_fraction != "auto":
@@ -135,12 +108,26 @@ def split(parts: SourceParts, config: DataConfig, *, where: str) -> SplitParts:
     return train, validation, test
 
 
-def part_called(name: str) -> str | None:
-    """Return the part that a name means, as in "Train", "testing" or "valid_set"."""
-    word = re.sub("[^a-z]", "", name.lower())
-    for ending in ("set", "data", "images", "split"):
-        word = word.removesuffix(ending)
-    return PARTS.get(word)
+def parts_by_use(parts: SourceParts, config: DataConfig, *, where: str) -> dict[str, ImageDataset]:
+    """Return the parts of a source as "train", "test" and "validation", as `split` uses them. Raises
+    InputError: there are others, or a validation set is to be split off besides."""
+    held_out = dict(parts)
+    train = held_out.pop("train")
+    if not held_out:
+        return {"train": train}
+    if len(held_out) == 1:
+        return {"train": train, "test": next(iter(held_out.values()))}
+    named = {part_called(name): part for name, part in held_out.items()}
+    if named.keys() != {"test", "val"} or len(held_out) > 2:
+        raise InputError(
+            f"{where} has the splits {', '.join(held_out)} besides train: keep only val and test"
+        )
+    if config.validation_fraction not in ("auto", 0):
+        raise InputError(
+            f"{where} has a validation set, so data.validation_fraction={config.validation_fraction} "
+            "has no effect: leave it out"
+        )
+    return {"train": train, "test": named["test"], "validation": named["val"]}
 
 
 def validation_fraction(config: DataConfig, images: int, classes: int) -> float:
@@ -175,27 +162,32 @@ def stored_parts(
     assert images.cache
     # The name ends with the version of the rule by which images are split.
     folder = images.cache / f"{part}-{config.split_seed}-{fraction!r}-2"
-    held = None
     with made_by_one(folder):
-        if not folder.is_dir():
+        parts = load_parts(images, targets.classes, folder)
+        if parts is None:
             held = lowest_hashes(images, fraction, config, part)
+            # A cache that cannot be written stops nothing.
             with suppress(OSError), whole(folder) as beside:
                 beside.mkdir(parents=True)
                 write_part(targets, ~held, beside / "kept")
                 write_part(targets, held, beside / "held_out")
-    parts = []
-    for name in ("kept", "held_out"):
-        try:
-            numbers = np.load(folder / name / "numbers.npy", mmap_mode="r")
-            found = np.load(folder / name / "targets.npy", mmap_mode="r")
-            part_targets = ClassTargets(found, targets.classes)
-            parts.append(Subset(images, numbers, part_targets).with_(cache=folder / name))
-        except (OSError, ValueError):
-            # A cache that cannot be written stops nothing.
-            held = lowest_hashes(images, fraction, config, part) if held is None else held
-            parts.append(Subset(images, np.flatnonzero(held if name == "held_out" else ~held)))
+            parts = load_parts(images, targets.classes, folder)
+            parts = parts or [Subset(images, np.flatnonzero(rows)) for rows in (~held, held)]
     kept, held_out = parts
     return (kept, held_out) if len(held_out) else (images, None)
+
+
+def load_parts(images: ImageDataset, classes: tuple[str, ...], folder: Path) -> list[Subset] | None:
+    """Return what is kept and what is held out of some images, memory-mapped; None if it is not stored."""
+    parts: list[Subset] = []
+    try:
+        for part in (folder / "kept", folder / "held_out"):
+            numbers = np.load(part / "numbers.npy", mmap_mode="r")
+            targets = ClassTargets(np.load(part / "targets.npy", mmap_mode="r"), classes)
+            parts.append(Subset(images, numbers, targets).with_(cache=part))
+    except (OSError, ValueError):
+        return None
+    return parts
 
 
 def write_part(targets: ClassTargets, chosen: NDArray[np.bool_], folder: Path) -> None:
@@ -248,6 +240,33 @@ def lowest_hashes(images: ImageDataset, fraction: float, config: DataConfig, par
     # A group of several classes is where most of its images are; in training where that is not clear.
     _, place, sizes = np.unique(groups, return_inverse=True, return_counts=True)
     return (2 * np.bincount(place, weights=held) > sizes)[place]
+
+
+def hashes_of(
+    images: ImageDataset, names: NDArray[np.float64] | None, purpose: str, rows: RowSelection
+) -> NDArray[np.float64]:
+    """Return a number in 0 ... 1 for some images: by their names, or by the hashes that the source has."""
+    if names is not None:
+        return names[rows]
+    hashes = images.hashes_at(rows)
+    assert hashes is not None
+    salt = int(name_hashes([""], purpose)[0] * 2.0**63)
+    return mixed_bits(mixed_bits(hashes + np.uint64(salt))) / 2.0**64
+
+
+def name_hashes(names: Sequence[str], purpose: str) -> NDArray[np.float64]:
+    """Return a number in 0 ... 1 for each name, which depends on nothing else."""
+    digests: list[bytes] = []
+    for name in names:
+        key = f"{purpose}\0{same_name(name)}".encode("utf-8", "surrogateescape")
+        digests.append(hashlib.blake2b(key, digest_size=8).digest())
+    return np.frombuffer(b"".join(digests), dtype=">u8") / 2.0**64
+
+
+def slices(count: int) -> Iterator[slice]:
+    """Yield the places 0 ... count - 1 in parts."""
+    for first in range(0, count, ROWS):
+        yield slice(first, min(first + ROWS, count))
 
 
 def first_names(names: Sequence[str], groups: NDArray[np.int64]) -> list[str]:
@@ -386,6 +405,45 @@ def newest(images: ImageDataset, fraction: float, time: str) -> NDArray[np.bool_
     newer = np.cumsum(counts[::-1])[::-1]  # images from each moment on
     closest = 1 + np.abs(newer[1:] - fraction * len(images)).argmin()
     return times >= moments[closest]
+
+
+def image_times(images: ImageDataset, time: str) -> NDArray[np.float64]:
+    """Return when each image was taken, as `data.split.time` says it. Raises InputError."""
+    if images.times is not None:
+        return images.times
+    if time == "exif":
+        found = list(in_threads(partial(taken, images), range(len(images))))
+        what = "have a time in their EXIF data"
+    elif time == "file":
+        found = []
+        for index in range(len(images)):
+            name = images.name(index)
+            found.append(os.path.getmtime(name) if os.path.isfile(name) else None)
+        what = "are stored as separate files"
+    else:
+        raise InputError(
+            f"data.split.time={time!r} is not a column: it is exif, file, or a column of a manifest (.csv, "
+            ".tsv or .parquet)"
+        )
+    missing = [index for index, when in enumerate(found) if when is None]
+    if missing:
+        raise InputError(
+            f"only {len(found) - len(missing)} of {len(found)} images {what} (not "
+            f"{images.name(missing[0])}): "
+            f"give a manifest with a column of times, as in {Param('settings')} data.split.time=taken; or, "
+            f"if the files were never copied or changed, {Param('settings')} data.split.time=file"
+        )
+    return np.array(found, dtype=np.float64)
+
+
+def taken(images: ImageDataset, index: int) -> float | None:
+    """Return when the camera took an image, in seconds; None where its EXIF data do not say it."""
+    try:
+        exif = images.opened(index).exif()
+        text = exif.get_ifd(ExifTags.IFD.Exif).get(ExifTags.Base.DateTimeOriginal)
+        return datetime.strptime(str(text).strip("\0 "), "%Y:%m:%d %H:%M:%S").timestamp() if text else None
+    except (BadImage, ValueError, SyntaxError, TypeError):
+        return None
 
 
 def group_names(images: ImageDataset, config: DataConfig) -> list[str]:
@@ -644,9 +702,7 @@ def reclassified(images: ImageDataset, classes: tuple[str, ...]) -> ImageDataset
     return images.with_(targets=images.targets.with_classes(classes, columns))
 
 
-def without_excluded(
-    train: ImageDataset, held_out: Mapping[str, ImageDataset], file: Path
-) -> tuple[ImageDataset, dict[str, ImageDataset]]:
+def without_excluded(parts: SourceParts, file: Path) -> SourceParts:
     """Return the parts of a source without the images that a CSV lists by their names. Where it has the
     column action, as that of `vitreous data check --report`, only rows whose action is exclude count. Raises
     InputError: the file cannot be read, or none of its images is in the data."""
@@ -660,7 +716,7 @@ def without_excluded(
         raise InputError(f"{file} has no column path: list the images to exclude in it")
     names = {compared(row["path"]) for row in rows if row.get("action", EXCLUDE) == EXCLUDE}
 
-    parts = {"train": train, **held_out}
+    left = dict(parts)
     left_out: list[ImageDataset] = []
     known: set[str] = set()
     for part, images in parts.items():
@@ -671,13 +727,13 @@ def without_excluded(
             known |= given
         if out.any():
             left_out.append(images.subset(np.flatnonzero(out)))
-            parts[part] = images.subset(np.flatnonzero(~out))
+            left[part] = images.subset(np.flatnonzero(~out))
     if names and not known:
         raise InputError(
             f"none of the {len(names)} images to exclude in {file} (such as {min(names)}) is in the data: "
             "write paths relative to the data, as data check does"
         )
-    rest = parts.pop("train")
+    rest = left["train"]
     if not len(rest):
         raise InputError(f"{file} excludes every training image: keep some")
     count = sum(map(len, left_out))
@@ -686,8 +742,8 @@ def without_excluded(
         *finding("excluded", (), count, file=file, severity="note"),
         *finding("not excluded", sorted(names - known), file=file, severity="warning"),
     )
-    rest = rest.with_(excluded=tuple(left_out), findings=findings)
-    return rest, {part: images for part, images in parts.items() if len(images)}
+    left["train"] = rest.with_(excluded=tuple(left_out), findings=findings)
+    return {part: images for part, images in left.items() if len(images)}
 
 
 def compared(path: str) -> str:
@@ -710,18 +766,3 @@ def unseen_images(images: ImageDataset, file: Path) -> ImageDataset:
         return images
     trained |= np.array([key in names for key in images.all_keys()], dtype=bool)
     return images.subset(np.flatnonzero(~trained))
-
-
-def findings_of(parts: Sequence[object]) -> list[Finding]:
-    """Return what was seen when data were opened. parts: begins with train, validation and test."""
-    found = dict[str, Finding]()
-    for part in parts[:3]:
-        for each in getattr(part, "findings", ()):
-            found[each.kind] = each
-    return list(found.values())
-
-
-def data_notes(findings: Iterable[Finding]) -> list[str]:
-    """Return what was seen in data, in sentences."""
-    with speaking(None):
-        return [said("data: {sentence}", sentence=each.sentence) for each in findings]

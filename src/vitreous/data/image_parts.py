@@ -93,7 +93,7 @@ def entries(spec: str) -> Iterator[str | ImagePart]:
     where there is nothing."""
     kind, colon, rest = spec.partition(":")
     path = local_path(spec)
-    if kind == "hf" and colon and not is_saved(Path(rest)):
+    if kind == "hf" and colon and not is_url(spec) and not is_saved(Path(rest)):
         system, files = find_files(rest)
         return chain.from_iterable(parquet_entries(system, file) for file in sorted(files))
     if Path(spec).suffix in NOT_IMAGES or is_url(spec):

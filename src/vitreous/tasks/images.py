@@ -341,7 +341,7 @@ class ImageTask(Task[ImageConfigT, ImagesT, ImageDataset, ModelT]):
                 f"{source} is split as in {split}, so data.{min(drawn)} has no effect: leave it out"
             )
         parts = self.open_source(source, data_config({"data": merged(base, own)}), answerer)
-        for note in held_out.data_notes(held_out.findings_of(tuple(parts))):
+        for note in findings.data_notes(findings.findings_of(tuple(parts))):
             log.warning("%s", note)
         return source, learned, split, parts
 

@@ -26,8 +26,7 @@ from vitreous import __version__
 from vitreous.checkpoints.model_card import origin_facts
 from vitreous.data.checks import known_findings
 from vitreous.data.dataset import ImageDataset, named_parts
-from vitreous.data.findings import Finding, write_findings
-from vitreous.data.held_out import data_notes
+from vitreous.data.findings import Finding, data_notes, write_findings
 from vitreous.data.loading import BadFiles
 from vitreous.data.workers import processes_here
 from vitreous.errors import InputError, Param

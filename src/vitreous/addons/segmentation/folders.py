@@ -23,10 +23,10 @@ from vitreous.addons.segmentation.masked import (
     read_mask,
 )
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import ClassTargets, DataSummary
+from vitreous.data.dataset import PARTS, ClassTargets, DataSummary
 from vitreous.data.files import EXTENSIONS, file_digest
 from vitreous.data.findings import Finding, finding
-from vitreous.data.held_out import PARTS, split
+from vitreous.data.held_out import split
 from vitreous.data.image_list import images_below
 from vitreous.data.sources import summarize
 from vitreous.data.workers import in_threads

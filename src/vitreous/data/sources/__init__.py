@@ -55,7 +55,7 @@ FORMS = "; ".join(
 )
 
 
-class Source(NamedTuple):
+class DataSource(NamedTuple):
     """What DATA means.
 
     Attributes:
@@ -88,7 +88,78 @@ def open_data(spec: object, config: DataConfig, targets: TargetKind = "classes")
     return splits_of(find_source(spec), config, targets)
 
 
-def splits_of(source: Source, config: DataConfig, targets: TargetKind) -> Splits:
+def find_source(spec: object) -> DataSource:
+    """Return what DATA means, by the first form that it has. Raises InputError: it has none."""
+    if isinstance(spec, Path):
+        spec = path_spec(spec)
+    if not isinstance(spec, str):
+        name = type(spec).__name__
+        return DataSource(name, "plain", lambda _, targets: objects.open_objects(spec, targets), numbers=True)
+    if not spec:
+        raise InputError("DATA is empty: is a variable not set? Name one")
+    if spec in BUNDLED:
+        if os.path.lexists(spec):
+            log.warning("%s is the dataset that comes with vitreous: write ./%s for what is here", spec, spec)
+        return DataSource(spec, "plain", lambda config, _: small.open_digits(config), validated=False)
+    if is_url(spec):
+        check_url(spec)
+        return DataSource(spec, "fetched", partial(shards.open_shards, spec))
+    kind, colon, rest = spec.partition(":")
+    return (named_source(spec, kind, rest) if colon else None) or local_source(spec)
+
+
+def path_spec(path: Path) -> str:
+    """Return DATA that means a path, never the dataset of the same name."""
+    return os.path.join(os.curdir, path) if str(path) in BUNDLED else str(path)
+
+
+def check_url(url: str) -> None:
+    """Raise InputError: a URL is not of shards, which alone are read from one."""
+    if url.endswith(".tar"):
+        return
+    kind, _, rest = url.partition(":")
+    if kind.lower() == "file":
+        path = Path(unquote(rest.removeprefix("//")))
+        raise InputError(f"{url}: local files are written without file://: write {path}")
+    raise InputError(f"{url}: only shards can be read from a URL: write {kind}://.../name-{{000..099}}.tar")
+
+
+def named_source(spec: str, kind: str, rest: str) -> DataSource | None:
+    """Return what `kind:rest` means; None where there is no such kind."""
+    if kind == "hf":
+        return DataSource(spec, "hub", partial(hub.open_hub, rest), numbers=True)
+    if kind == "synthetic":
+        return DataSource(spec, "plain", lambda *_: small.open_synthetic(rest), validated=False)
+    if kind in BINARIES:
+        return DataSource(spec, "plain", lambda *_: small.open_binary(kind, rest))
+    if kind in ADDED:
+        added, opened = ADDED[kind], imported(ADDED[kind].opened)
+        return DataSource(spec, "plain", lambda config, _: opened(rest, config), validated=added.validated)
+    return None
+
+
+def local_source(spec: str) -> DataSource:
+    """Return what is at a path, or in the files of a pattern. Raises InputError: nothing that is known."""
+    path = local_path(spec)
+    if path.is_dir():
+        if any(path.glob("*.tar")):
+            return DataSource(spec, "shards", partial(shards.open_shards, f"{path}/*.tar"))
+        if tables := manifests.metadata_tables(path):
+            return DataSource(spec, "manifest", partial(manifests.open_metadata, path, tables), numbers=True)
+        return DataSource(spec, "folder", lambda config, _: open_folder(path, config))
+    if spec.endswith(".tar"):
+        return DataSource(spec, "shards", partial(shards.open_shards, spec))
+    if path.is_file() and path.suffix in MANIFESTS:
+        return DataSource(spec, "manifest", partial(manifests.open_manifest, path), numbers=True)
+    if path.exists():
+        raise InputError(f"{spec} is not a known kind of file: DATA is {FORMS}")
+    kind = spec.partition(":")[0]
+    close = get_close_matches(kind, ["digits", "hf", "synthetic", *BINARIES, *ADDED], n=1, cutoff=0.7)
+    hint = f" (did you mean {close[0]}?)" if close and spec not in close else ""
+    raise InputError(f"there is no {spec}{hint}: DATA is {FORMS}")
+
+
+def splits_of(source: DataSource, config: DataConfig, targets: TargetKind) -> Splits:
     """Return the images of a source, split, as `open_data` does."""
     check_form(source, config, targets)
     train, *others = open_parts(source, config, targets)
@@ -98,12 +169,7 @@ def splits_of(source: Source, config: DataConfig, targets: TargetKind) -> Splits
     return Splits(train, validation, test, source.name, summary)
 
 
-def path_spec(path: Path) -> str:
-    """Return DATA that means a path, never the dataset of the same name."""
-    return os.path.join(os.curdir, path) if str(path) in BUNDLED else str(path)
-
-
-def check_form(source: Source, config: DataConfig, targets: TargetKind) -> None:
+def check_form(source: DataSource, config: DataConfig, targets: TargetKind) -> None:
     """Raise InputError for settings of another form of DATA, or labels that this form does not have."""
     name, form = source.name, source.form
     if config.form is not None and config.form.kind != form:
@@ -123,79 +189,13 @@ def check_form(source: Source, config: DataConfig, targets: TargetKind) -> None:
         )
 
 
-def open_parts(source: Source, config: DataConfig, targets: TargetKind) -> SplitParts:
+def open_parts(source: DataSource, config: DataConfig, targets: TargetKind) -> SplitParts:
     """Return (train, validation, test) of a source. Raises InputError: a class has no name that can be
     written, or the source cannot be opened or split."""
     parts = source.open(config, targets)
     for name in parts["train"].classes:
         check_utf8(name, "the class")
     return split(parts, config if source.validated else config.without_validation(), where=source.name)
-
-
-def find_source(spec: object) -> Source:
-    """Return what DATA means, by the first form that it has. Raises InputError: it has none."""
-    if isinstance(spec, Path):
-        spec = path_spec(spec)
-    if not isinstance(spec, str):
-        name = type(spec).__name__
-        return Source(name, "plain", lambda _, targets: objects.open_objects(spec, targets), numbers=True)
-    if not spec:
-        raise InputError("DATA is empty: is a variable not set? Name one")
-    if spec in BUNDLED:
-        if os.path.lexists(spec):
-            log.warning("%s is the dataset that comes with vitreous: write ./%s for what is here", spec, spec)
-        return Source(spec, "plain", lambda config, _: small.open_digits(config), validated=False)
-    if is_url(spec):
-        check_url(spec)
-        return Source(spec, "fetched", partial(shards.open_shards, spec))
-    kind, colon, rest = spec.partition(":")
-    return (named_source(spec, kind, rest) if colon else None) or local_source(spec)
-
-
-def named_source(spec: str, kind: str, rest: str) -> Source | None:
-    """Return what `kind:rest` means; None where there is no such kind."""
-    if kind == "hf":
-        return Source(spec, "hub", partial(hub.open_hub, rest), numbers=True)
-    if kind == "synthetic":
-        return Source(spec, "plain", lambda *_: small.open_synthetic(rest), validated=False)
-    if kind in BINARIES:
-        return Source(spec, "plain", lambda *_: small.open_binary(kind, rest))
-    if kind in ADDED:
-        opened = imported(ADDED[kind].opened)
-        return Source(spec, "plain", lambda config, _: opened(rest, config), validated=ADDED[kind].validated)
-    return None
-
-
-def local_source(spec: str) -> Source:
-    """Return what is at a path, or in the files of a pattern. Raises InputError: nothing that is known."""
-    path = local_path(spec)
-    if path.is_dir():
-        if any(path.glob("*.tar")):
-            return Source(spec, "shards", partial(shards.open_shards, f"{path}/*.tar"))
-        if tables := manifests.metadata_tables(path):
-            return Source(spec, "manifest", partial(manifests.open_metadata, path, tables), numbers=True)
-        return Source(spec, "folder", lambda config, _: open_folder(path, config))
-    if spec.endswith(".tar"):
-        return Source(spec, "shards", partial(shards.open_shards, spec))
-    if path.is_file() and path.suffix in MANIFESTS:
-        return Source(spec, "manifest", partial(manifests.open_manifest, path), numbers=True)
-    if path.exists():
-        raise InputError(f"{spec} is not a known kind of file: DATA is {FORMS}")
-    kind = spec.partition(":")[0]
-    close = get_close_matches(kind, ["digits", "hf", "synthetic", *BINARIES, *ADDED], n=1, cutoff=0.7)
-    hint = f" (did you mean {close[0]}?)" if close and spec not in close else ""
-    raise InputError(f"there is no {spec}{hint}: DATA is {FORMS}")
-
-
-def check_url(url: str) -> None:
-    """Raise InputError: a URL is not of shards, which alone are read from one."""
-    if url.endswith(".tar"):
-        return
-    kind, _, rest = url.partition(":")
-    if kind.lower() == "file":
-        path = Path(unquote(rest.removeprefix("//")))
-        raise InputError(f"{url}: local files are written without file://: write {path}")
-    raise InputError(f"{url}: only shards can be read from a URL: write {kind}://.../name-{{000..099}}.tar")
 
 
 def summarize(train: ImageDataset) -> tuple[DataSummary, list[Finding]]:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from vitreous.data.config import DataConfig, FolderForm
-from vitreous.data.dataset import ClassTargets, ImageDataset, SourceParts, Targets
+from vitreous.data.dataset import ClassTargets, ImageDataset, SourceParts, Targets, part_called
 from vitreous.data.files import (
     EXTENSIONS,
     FOREIGN,
@@ -31,7 +31,6 @@ from vitreous.data.files import (
     read_head,
 )
 from vitreous.data.findings import Finding, finding
-from vitreous.data.held_out import part_called
 from vitreous.data.workers import in_threads
 from vitreous.errors import InputError, cache_folder
 from vitreous.models.stored import FORMATS, bytes_of_file

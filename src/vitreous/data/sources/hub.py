@@ -21,8 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitreous.data.config import DataConfig, HubForm, TargetKind
-from vitreous.data.dataset import ClassTargets, ImageDataset, SourceParts, Targets
-from vitreous.data.held_out import PARTS
+from vitreous.data.dataset import PARTS, ClassTargets, ImageDataset, SourceParts, Targets
 from vitreous.data.sampling import WINDOW
 from vitreous.data.sources.labels import (
     classes_if_any,

@@ -34,9 +34,8 @@ from vitreous.data.config import (
     SplitByTime,
     TargetKind,
 )
-from vitreous.data.dataset import ImageDataset, NumberTargets, SourceParts, Targets
+from vitreous.data.dataset import ImageDataset, NumberTargets, SourceParts, Targets, part_called
 from vitreous.data.findings import Finding, finding
-from vitreous.data.held_out import part_called
 from vitreous.data.sources.folders import FileImages, open_folder, path_array, subfolders
 from vitreous.data.sources.labels import (
     classes_if_any,

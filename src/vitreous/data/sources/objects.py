@@ -11,8 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from vitreous.data.config import TargetKind
-from vitreous.data.dataset import ClassTargets, ImageDataset, LabelTargets, SourceParts, Targets
-from vitreous.data.held_out import PARTS
+from vitreous.data.dataset import PARTS, ClassTargets, ImageDataset, LabelTargets, SourceParts, Targets
 from vitreous.data.sources.hub import open_tables
 from vitreous.data.sources.labels import (
     classes_if_any,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from vitreous.data.workers import in_threads
 from vitreous.errors import InputError, cache_folder, require_packages
-from vitreous.outside import is_url, local_path, open_regular, parse_digits, read_text, scheme_of
+from vitreous.outside import is_url, local_path, open_regular, parse_digits, read_text
 from vitreous.whole_files import whole
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def find_remote(spec: str) -> list[Shard]:
             for path, info in sorted(system.glob(spec, detail=True).items()):
                 found[system.unstrip_protocol(path)] = info
     if not found:
-        raise InputError(f"there is no {spec}: write shards as {scheme_of(spec)}://.../{FORM}")
+        raise InputError(f"there is no {spec}: write shards as {spec.partition('://')[0]}://.../{FORM}")
     shards = []
     for url, info in found.items():
         size = info.get("size")
@@ -148,15 +148,14 @@ def find_remote(spec: str) -> list[Shard]:
 
 def infos_of(system: AbstractFileSystem, names: Sequence[str], spec: str) -> Iterator[FileInfo]:
     """Yield what a store says of each file. Raises InputError: one is not there."""
-    kind = scheme_of(spec)
-    paths: list[str] = [system._strip_protocol(name) for name in names]
     listed: dict[str, FileInfo] = {}
-    if not kind.startswith("http"):
+    if not spec.startswith("http"):
         with suppress(FileNotFoundError):
-            for info in system.ls(paths[0].rpartition("/")[0], detail=True):
+            for info in system.ls(system._strip_protocol(names[0]).rpartition("/")[0], detail=True):
                 listed[info["name"].lstrip("/")] = info
 
-    def info_of(path: str) -> FileInfo:
+    def info_of(name: str) -> FileInfo:
+        path: str = system._strip_protocol(name)
         if found := listed.get(path.lstrip("/")):
             return found
         try:
@@ -164,16 +163,16 @@ def infos_of(system: AbstractFileSystem, names: Sequence[str], spec: str) -> Ite
         except FileNotFoundError as error:
             if isinstance(error.__cause__, OSError):  # of HTTP: there is no such server
                 raise error.__cause__ from None
-            url = path if is_url(path) else f"{kind}://{path.lstrip('/')}"
-            raise missing(url, spec) from None
+            raise missing(name, spec) from None
 
-    return in_threads(info_of, paths, workers=LISTERS)
+    return in_threads(info_of, names, workers=LISTERS)
 
 
-def text_beside(location: str, name: str) -> str:
-    """Return the text of a file beside another one; "" where there is none."""
-    place = location.rpartition("/")[0] + "/" + name if "/" in location else name
-    if not is_url(place):
+def text_beside(shard: Shard, name: str) -> str:
+    """Return the text of a file beside a shard; "" where there is none."""
+    folder, slash, _ = shard.location.rpartition("/")
+    place = f"{folder}{slash}{name}"
+    if not shard.remote:
         return read_text(Path(place)) if Path(place).is_file() else ""
     try:
         with reaching(place) as system:

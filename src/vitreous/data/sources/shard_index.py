@@ -102,10 +102,8 @@ def shard_index(
         key: what `number` depends on.
     """
     folder = index_cache_folder(shards, key, reading)
-    if (known := load_index(folder)) is None:
-        with made_by_one(folder):
-            if (known := load_index(folder)) is None:
-                known = index_shards(shards, number, folder, reading)
+    with made_by_one(folder):
+        known = load_index(folder) or index_shards(shards, number, folder, reading)
     return known, folder if folder.is_dir() else None
 
 

@@ -18,9 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitreous.data.config import DataConfig, FetchedForm, ShardsForm, TargetKind
-from vitreous.data.dataset import ClassTargets, ImageDataset, LabelTargets, SourceParts, single_class_targets
+from vitreous.data.dataset import (
+    PARTS,
+    ClassTargets,
+    ImageDataset,
+    LabelTargets,
+    SourceParts,
+    single_class_targets,
+)
 from vitreous.data.files import fingerprint
-from vitreous.data.held_out import PARTS
 from vitreous.data.sources.labels import UNLABELED, Label, named_targets
 from vitreous.data.sources.remote import OpenShard, Shard, find_shards, text_beside
 from vitreous.data.sources.shard_index import Reading, ShardIndex, shard_index
@@ -88,7 +94,7 @@ def open_shards(spec: str, config: DataConfig, targets: TargetKind) -> SourcePar
         by_part = {"train": shards}
     elif unknown := sorted(by_part.keys() - PARTS.keys()):
         raise InputError(f"{spec} has a split {unknown[0]!r}: write train, val or test")
-    named = text_beside(shards[0].location, CLASSES)
+    named = text_beside(shards[0], CLASSES)
     classes = tuple(same_name(name) for name in named.splitlines() if name)
     cache_bytes = 1e9 * config.settings_of(FetchedForm).cache_gb
     reading = Reading(targets == "classes", cache_bytes, config.read.workers)

@@ -17,7 +17,7 @@ from vitreous.checkpoints.loading import open_checkpoint
 from vitreous.data.config import DataConfig
 from vitreous.data.dataset import ClassTargets, DataSummary, ImageDataset, Splits, single_class_targets
 from vitreous.data.image_samples import Batch
-from vitreous.data.sources import Source, open_data, splits_of
+from vitreous.data.sources import DataSource, open_data, splits_of
 from vitreous.data.sources.folders import FileImages, index_images, subfolders
 from vitreous.data.workers import loading_workers
 from vitreous.errors import InputError, LazyModule
@@ -101,7 +101,7 @@ def open_unlabeled(source: str, data: DataConfig) -> Splits:
             return open_data(source, data, "unlabeled")
         raise InputError(f"{folder} holds no images")
     images = FileImages(folder, paths, single_class_targets(len(paths), "image"))
-    return splits_of(Source(source, "folder", lambda *_: {"train": images}), data, "unlabeled")
+    return splits_of(DataSource(source, "folder", lambda *_: {"train": images}), data, "unlabeled")
 
 
 @dataclass(frozen=True, kw_only=True)
