@@ -33,7 +33,7 @@ def made_drawings(program: Any, side: int) -> Any:
     return program.Drawings(pixels, rng.integers(0, 21, 360), families, tuple("abcdefghijkl"))
 
 
-@pytest.mark.parametrize("name", ["cpu", "gpu"])
+@pytest.mark.parametrize("name", ["cpu", pytest.param("gpu", marks=pytest.mark.slow)])
 def test_an_experiment_ends_goes_on_and_writes_what_it_found(
     program: Any, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:

@@ -307,7 +307,10 @@ def test_a_korean_diagram_of_a_model_has_no_english_stages() -> None:
     assert {stage_words(stage.written_shape) for stage in stages} == {stage.written_shape for stage in stages}
 
 
-@pytest.mark.parametrize("name", ["ViT-Ti/16", "BiT-R50x1", "Seg-Ti-Mask/16"])
+@pytest.mark.parametrize(
+    "name",
+    ["ViT-Ti/16", *(pytest.param(each, marks=pytest.mark.slow) for each in ("BiT-R50x1", "Seg-Ti-Mask/16"))],
+)
 def test_a_korean_description_and_drawing_have_no_english_words(name: str) -> None:
     """Names of layers, formulas and units apart, in every row and column."""
     english = re.compile(r"[a-z]{3,} [a-z]{2,}|\bEq\.|^\s*(?!resnet)[a-z]{3,}", re.MULTILINE)

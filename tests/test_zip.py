@@ -5,6 +5,8 @@ import sys
 import zipfile
 from pathlib import Path
 
+import pytest
+
 SOURCE = Path(__file__).parents[1] / "src"
 PROGRAM = """
 import vitreous as vt
@@ -18,6 +20,7 @@ print(run(["list-models", "--help"]))
 """
 
 
+@pytest.mark.slow
 def test_import_from_a_zip(tmp_path: Path) -> None:
     archive = tmp_path / "vitreous.zip"
     with zipfile.ZipFile(archive, "w") as file:

@@ -126,6 +126,7 @@ def test_random_weights_can_be_asked_for(
     assert "starting from" not in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("shipped")
 def test_a_checkpoint_is_tried_beside_what_would_be_begun_with_otherwise(
     photos: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

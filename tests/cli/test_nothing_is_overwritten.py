@@ -102,7 +102,13 @@ def not_seen(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "exists", seen)
 
 
-@pytest.mark.parametrize("line", RACED)
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param(line, marks=pytest.mark.slow if line.startswith(("export", "learn")) else ())
+        for line in RACED
+    ],
+)
 def test_what_another_process_writes_meanwhile_stays(line, command, workplace, tmp_path, not_seen):
     """Nothing is there when a command looks, and something when it has its answer."""
     (tmp_path / "folder").mkdir()

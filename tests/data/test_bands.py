@@ -181,7 +181,9 @@ def test_damaged_files_are_bad_images(data):
         stored(data, "made", 3).pixels()
 
 
-@pytest.mark.parametrize(("form", "dtype"), [("npy", np.uint8), ("tiff", np.uint16)])
+@pytest.mark.parametrize(
+    ("form", "dtype"), [("npy", np.uint8), pytest.param("tiff", np.uint16, marks=pytest.mark.slow)]
+)
 def test_a_folder_of_four_bands_is_inspected_across_its_classes_right_and_wrong(
     tmp_path, form, dtype, quick_figures
 ):

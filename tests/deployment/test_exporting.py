@@ -345,8 +345,11 @@ def test_a_model_of_a_release_candidate_opens(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "kind",
     [
-        *("squash", "crop", "several labels", "ensemble", "network in a mean"),
-        pytest.param("fit", marks=pytest.mark.slow),  # as the images of "several labels"
+        *("squash", "crop", "ensemble"),
+        *(
+            pytest.param(each, marks=pytest.mark.slow)
+            for each in ("fit", "several labels", "network in a mean")
+        ),
     ],
 )
 def test_the_program_of_the_page_answers_as_predict(

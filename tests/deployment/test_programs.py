@@ -77,7 +77,7 @@ def test_a_program_answers_as_its_model(files: dict[str, Path], ending: str) -> 
     np.testing.assert_allclose(features[1], features[0], atol=1e-3)
 
 
-@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("ending", [".onnx", pytest.param(".pt2", marks=pytest.mark.slow)])
 def test_images_of_a_generator_are_read_once(
     files: dict[str, Path], monkeypatch: pytest.MonkeyPatch, ending: str
 ) -> None:

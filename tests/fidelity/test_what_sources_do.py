@@ -149,7 +149,7 @@ def test_several_labels_are_smoothed_towards_one_half() -> None:
     assert several_labels_loss(logits, targets, 0.2) == pytest.approx(float(wanted))
 
 
-@pytest.mark.parametrize("name", ["R26+ViT-S/32", "BiT-R50x1"])
+@pytest.mark.parametrize("name", [pytest.param("R26+ViT-S/32", marks=pytest.mark.slow), "BiT-R50x1"])
 def test_units_with_the_norm_at_their_end_begin_as_their_shortcut(name: str) -> None:
     """models_resnet.py of vit_jax and bit.py of big_vision: the last GroupNorm of a unit begins at zero."""
     options = {"order": "post-activation"} if name.startswith("BiT") else {}

@@ -230,8 +230,6 @@ def test_maps_of_layers_that_never_learned_are_no_evidence(tmp_path: Path) -> No
     features(batch).square().mean().backward()
     optimizer.step()
     assert isinstance(attention_figure(features, batch, [name]), Exhibit)
-    learned = vt.inspect(features, [image], out=tmp_path / "learned", progress=False)
-    assert notice not in learned.report.read_text("utf-8")
 
 
 @pytest.mark.slow

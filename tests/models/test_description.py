@@ -54,13 +54,17 @@ CONFIGS: dict[str, Config] = {
 }
 
 
+LARGE = {"ViT-L/16", "ViT-H/14", "R50+ViT-B/16", "R26+ViT-S/32"}  # whose description takes a second
+NAMES = [pytest.param(name, marks=pytest.mark.slow if name in LARGE else ()) for name in EXPECTED]
+
+
 @cache
 def described(name: str) -> Description:
-    """Of a variant or a model's name; the large ones take a second."""
+    """Of a variant or a model's name."""
     return describe(CONFIGS.get(name) or config_of(name))
 
 
-@pytest.mark.parametrize("name", EXPECTED)
+@pytest.mark.parametrize("name", NAMES)
 def test_numbers_of_every_variant(name: str) -> None:
     found = described(name)
     expected = EXPECTED[name]
@@ -76,7 +80,7 @@ def test_numbers_of_every_variant(name: str) -> None:
 @pytest.mark.skipif(
     hasattr(ViT.forward, "__wrapped__"), reason="checked functions hold their arguments longer"
 )
-@pytest.mark.parametrize("name", EXPECTED)
+@pytest.mark.parametrize("name", NAMES)
 def test_memory_of_every_variant(name: str) -> None:
     """Every change of it shows here: less is progress, and the number of the file follows."""
     assert list(described(name).memory) == EXPECTED[name]["memory"]
@@ -125,8 +129,8 @@ def test_a_batch_needs_more_memory_for_activations_only() -> None:
         ("ViT-S/16", 22.05, 4.61),
         ("ViT-B/16", 86.57, 17.58),
         ("ViT-B/32", 88.2, 4.41),
-        ("ViT-L/16", 304.3, 61.6),
-        ("ViT-H/14", 632, 167.4),
+        pytest.param("ViT-L/16", 304.3, 61.6, marks=pytest.mark.slow),
+        pytest.param("ViT-H/14", 632, 167.4, marks=pytest.mark.slow),
     ],
 )
 def test_published_figures(name: str, millions: float, gmacs: float) -> None:

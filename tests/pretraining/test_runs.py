@@ -130,7 +130,9 @@ def to_pil(pixels: torch.Tensor) -> Image.Image:
     return Image.fromarray(pixels[0].numpy())
 
 
-@pytest.mark.parametrize("objective", ["mae", "dino", "contrastive"])
+@pytest.mark.parametrize(
+    "objective", ["mae", *(pytest.param(each, marks=pytest.mark.slow) for each in ("dino", "contrastive"))]
+)
 def test_a_run_that_goes_on_ends_with_the_same_bits(tmp_path, objective):
     run, splits = tiny_run(tmp_path / "whole", objective)
     train, test = splits.train.subset(np.arange(128)), splits.test.subset(np.arange(40))

@@ -94,7 +94,9 @@ def same(one: tuple[Any, ...], other: tuple[Any, ...]) -> None:
     assert all(torch.equal(one[4][name], other[4][name]) for name in one[4])
 
 
-@pytest.mark.parametrize(("save_every", "sam_radius"), [(0, 0.05), (1e9, None)])
+@pytest.mark.parametrize(
+    ("save_every", "sam_radius"), [(0, 0.05), pytest.param(1e9, None, marks=pytest.mark.slow)]
+)
 def test_bad_steps_are_left_out(
     both: Any, save_every: float, sam_radius: float | None, tmp_path: Path
 ) -> None:

@@ -99,6 +99,7 @@ def test_the_number_that_a_user_sets_is_kept(monkeypatch: pytest.MonkeyPatch) ->
     assert not threads_for(CPU).tries
 
 
+@pytest.mark.slow
 def test_a_training_goes_on_with_the_threads_that_it_had(
     trained: Fit, tiny: RunConfig, tmp_path: Path
 ) -> None:

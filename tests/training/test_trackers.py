@@ -30,6 +30,7 @@ def run(folder: Path) -> vt.Run:
     return vt.Run(path).resume(epochs=2, progress=False)
 
 
+@pytest.mark.slow
 def test_tensorboard_has_curves_images_histograms_and_the_confusion_matrix(run: vt.Run) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 

@@ -125,7 +125,7 @@ def test_an_encoder_of_the_hubs_cache_is_tried(hub: str, tmp_path: Path) -> None
     assert opened.labels[int(logits.argmax())] == answer.label
 
 
-@pytest.mark.parametrize("length", ["1 steps", "0.2 minutes"])
+@pytest.mark.parametrize("length", [pytest.param("1 steps", marks=pytest.mark.slow), "0.2 minutes"])
 def test_the_encoder_of_photographs_is_tried_beside_one_of_the_hub(
     length: str, hub: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -607,6 +607,7 @@ def test_images_of_a_folder_are_shown_across_classes_right_and_wrong() -> None:
     assert right_and_wrong(model, images, ["x", "a", "a", "b", "b"]) == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.slow
 def test_a_list_of_one_folder_is_shown_across_its_classes(tmp_path: Path) -> None:
     """The command line hands such a list on, and the first images by name are all of one class."""
     data = draw(tmp_path / "photos", 3)
@@ -693,7 +694,7 @@ def test_trials_too_short_to_learn_anything_are_not_begun(
     assert vt.predict(tmp_path / "run", tmp_path / "photos" / "1" / "0.png", progress=False)[0].label in "01"
 
 
-@pytest.mark.parametrize("shortest", [1e6, 0.0])
+@pytest.mark.parametrize("shortest", [1e6, pytest.param(0.0, marks=pytest.mark.slow)])
 def test_features_of_large_images_take_the_time_that_no_training_follows_in(
     shortest: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -770,7 +771,7 @@ def compare(
     ("length", "sentence"),
     [
         ("0.2 minutes", "nothing is trained: with fewer than 100 validation images"),
-        ("1 steps", "for the requested length"),
+        pytest.param("1 steps", "for the requested length", marks=pytest.mark.slow),
     ],
 )
 def test_no_network_is_trained_that_could_not_answer(
@@ -790,6 +791,7 @@ def test_no_network_is_trained_that_could_not_answer(
     assert any(each.startswith("recipe:") for each in plan.reasons) != nothing
 
 
+@pytest.mark.slow
 def test_a_run_is_named_by_the_path_that_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     draw(tmp_path / "photos", 6)
     monkeypatch.chdir(tmp_path)
@@ -1010,8 +1012,8 @@ def test_a_number_that_is_linear_in_the_pixels_is_found(tmp_path: Path) -> None:
     ("task", "seed", "name"),
     [
         ("classification", 1, "majority class"),
-        ("multilabel", 6, "label frequencies"),
-        ("regression", 1, "mean of the training numbers"),
+        pytest.param("multilabel", 6, "label frequencies", marks=pytest.mark.slow),
+        pytest.param("regression", 1, "mean of the training numbers", marks=pytest.mark.slow),
     ],
 )
 def test_where_nothing_can_be_learned_the_answer_that_knows_no_image_is_the_model(

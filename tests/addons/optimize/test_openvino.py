@@ -104,7 +104,10 @@ METHODS = pytest.mark.parametrize(
     ("kind", "head", "task"),
     [
         ("pixels", NeighborsConfig(neighbors=2, examples=5), "classification"),
-        ("gradients", KernelConfig(gamma=2.0, vectors=(2, 0, 3)), "classification"),
+        pytest.param(
+            *("gradients", KernelConfig(gamma=2.0, vectors=(2, 0, 3)), "classification"),
+            marks=pytest.mark.slow,
+        ),
         ("thumbnail", LinearConfig(), "regression"),
     ],
 )

@@ -53,7 +53,7 @@ def test_a_model_of_another_kind_is_refused(tmp_path: Path) -> None:
         loaded(tmp_path / "masks")
 
 
-@pytest.mark.parametrize("ending", [".onnx", ".pt2"])
+@pytest.mark.parametrize("ending", [pytest.param(".onnx", marks=pytest.mark.slow), ".pt2"])
 def test_an_exported_file_is_served(checkpoint: Path, tmp_path: Path, ending: str) -> None:
     vt.export(checkpoint, tmp_path / f"program{ending}", progress=False)
     found = loaded(tmp_path / f"program{ending}", "auto")

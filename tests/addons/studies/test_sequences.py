@@ -140,6 +140,7 @@ def test_a_trial_of_sequences(tmp_path: Path) -> None:
     assert smaller.parameters < result.parameters
 
 
+@pytest.mark.slow
 def test_label_smoothing_and_dropout_change_what_is_learned() -> None:
     trial = SequenceTrial(train=60, test=20, batch_size=8, steps=2)
     losses = list[float]()
