@@ -38,7 +38,7 @@ from vitreous.data.config import DataConfig, SplitByName
 from vitreous.data.dataset import Splits, Subset
 from vitreous.data.sources import open_data, summarize
 from vitreous.evaluation.classification import evaluate_classification
-from vitreous.evaluation.probes import beside_baselines, probe
+from vitreous.evaluation.probes import probe, with_baselines
 from vitreous.tasks import OBJECTIVES, task_named
 from vitreous.tasks.pretraining.task import Pretraining
 from vitreous.tasks.recipe_choice import choose_fine_tuning, choose_recipe
@@ -134,7 +134,7 @@ def one_seed(folder: Path, name: str, seed: int, options: argparse.Namespace) ->
 
         tuned = finished(folder / f"{stem}-{objective}-tuned", tuning, few, options.device)
         frozen = run.model().to(options.device).eval()
-        probed = beside_baselines(probe(frozen, few, shots=(options.labels,)), frozen, few)
+        probed = with_baselines(probe(frozen, few, shots=(options.labels,)), frozen, few)
         seen = {
             "explained": measured(run, "validation_explained"),
             "neighbors": measured(run, "validation_knn"),

@@ -64,13 +64,13 @@ def write_text_models(folder: Path) -> None:
     translates = vt.TransformerConfig(
         vocabulary=270, width=16, depth=1, heads=2, mlp_dim=16, encoder_depth=1, max_length=32
     )
-    save_native(vt.Transformer(translates), folder / "runs" / "numbers" / "model", beside=tokenizer)
+    save_native(vt.Transformer(translates), folder / "runs" / "numbers" / "model", files=tokenizer)
     encoder = vt.ViTConfig(
         image_size=(32, 32), patch_size=(16, 16), width=16, depth=1, heads=2, mlp_dim=16, num_classes=None
     )
     decoder = DecoderConfig(vocabulary=270, width=16, depth=1, heads=2, mlp_dim=16, max_length=32)
     reads = vt.Captioner(CaptionerConfig(encoder=encoder, decoder=decoder))
-    save_native(reads, folder / "trocr", beside=tokenizer)
+    save_native(reads, folder / "trocr", files=tokenizer)
 
 
 def has_example(name: str) -> bool:

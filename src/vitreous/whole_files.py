@@ -33,14 +33,14 @@ def unfinished(path: Path, ending: str = "") -> Iterator[Path]:
     """
     inside = path.is_dir() and not os.access(path.parent, os.W_OK)
     name = f".{path.name}.{os.getpid()}-{token_hex(4)}.tmp{ending}"
-    beside = path / name if inside else path.with_name(name)
+    temporary = path / name if inside else path.with_name(name)
     try:
-        yield beside
+        yield temporary
     finally:
-        if beside.is_dir():
-            shutil.rmtree(beside, ignore_errors=True)
-        elif beside.exists():
-            beside.unlink()
+        if temporary.is_dir():
+            shutil.rmtree(temporary, ignore_errors=True)
+        elif temporary.exists():
+            temporary.unlink()
 
 
 @contextmanager
@@ -54,32 +54,32 @@ def whole(path: Path, ending: str = "", *, new: bool = False) -> Iterator[Path]:
         new: replace nothing, not even what another process has put there meanwhile, but raise InputError.
     """
     path = Path(os.path.realpath(path))
-    with unfinished(path, ending) as beside:
-        yield beside
+    with unfinished(path, ending) as temporary:
+        yield temporary
         if new:
-            take_new_name(beside, path)
+            take_new_name(temporary, path)
             return
-        if beside.is_dir() and path.is_dir():
+        if temporary.is_dir() and path.is_dir():
             shutil.rmtree(path)
-        os.replace(beside, path)
+        os.replace(temporary, path)
 
 
-def take_new_name(beside: Path, path: Path) -> None:
+def take_new_name(temporary: Path, path: Path) -> None:
     """Give a file or a folder a name that only an empty folder may have. Raises InputError: it is taken."""
     try:
-        if beside.is_dir():
-            give_name_of_folder(beside, path)
+        if temporary.is_dir():
+            give_name_of_folder(temporary, path)
             return
         with suppress(OSError):
             path.rmdir()
         try:
-            os.link(beside, path)
+            os.link(temporary, path)
         except FileExistsError:
             raise
         except OSError:  # a file system without hard links
             if os.path.lexists(path):
                 raise FileExistsError from None
-            os.rename(beside, path)
+            os.rename(temporary, path)
     except OSError as error:
         if isinstance(error, FileExistsError | NotADirectoryError) or error.errno == errno.ENOTEMPTY:
             raise InputError(
@@ -89,12 +89,12 @@ def take_new_name(beside: Path, path: Path) -> None:
         raise
 
 
-def give_name_of_folder(beside: Path, path: Path) -> None:
+def give_name_of_folder(temporary: Path, path: Path) -> None:
     """Let a folder take the place of an empty one, or fill that where it cannot be replaced (a volume that is
     mounted there). Raises OSError: it is not empty."""
     try:
-        if beside.parent != path:
-            os.rename(beside, path)
+        if temporary.parent != path:
+            os.rename(temporary, path)
             return
     except OSError as error:
         if error.errno not in (errno.EBUSY, errno.EXDEV, errno.EACCES, errno.EPERM):
@@ -102,7 +102,7 @@ def give_name_of_folder(beside: Path, path: Path) -> None:
     others = [each for each in path.iterdir() if not each.match(f".{glob.escape(path.name)}.*.tmp*")]
     if others:
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(others[0]))
-    for each in list(beside.iterdir()):
+    for each in list(temporary.iterdir()):
         shutil.move(each, path / each.name)
 
 
@@ -139,15 +139,15 @@ def made_by_one(path: Path) -> Iterator[None]:
 
 def write_text(path: Path, text: str, *, new: bool = False) -> None:
     """Write a text. new: as in `whole`."""
-    with whole(path, new=new) as beside:
-        beside.write_text(text, encoding="utf-8")
+    with whole(path, new=new) as temporary:
+        temporary.write_text(text, encoding="utf-8")
 
 
 def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[str]], *, new: bool = False) -> None:
     """Write a table whose texts may be names of files that are not UTF-8. new: as in `whole`."""
     with (
-        whole(path, new=new) as beside,
-        beside.open("w", newline="", encoding="utf-8", errors="surrogateescape") as text,
+        whole(path, new=new) as temporary,
+        temporary.open("w", newline="", encoding="utf-8", errors="surrogateescape") as text,
     ):
         write_csv_rows(text, chain([header], rows))
 

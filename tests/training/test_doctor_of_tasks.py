@@ -80,7 +80,7 @@ def translation(tmp_path: Path) -> RunDirectory:
     settings = {"model": model, "training": {"peak_lr": 0.8}}
     config = packaged_config(TranslationConfig, RECIPES / "numbers.toml", settings)
     run = RunDirectory.create(tmp_path / "translation", config)
-    save_native(wrong(fresh_model(config)), run.path / "model", beside={"tokenizer.json": "{}"})
+    save_native(wrong(fresh_model(config)), run.path / "model", files={"tokenizer.json": "{}"})
     return run
 
 

@@ -94,8 +94,8 @@ def frame_manifest(frame: Any, paths: str | None) -> str:
     with writing_to(file, "free up space, or set VITREOUS_CACHE"):
         file.parent.mkdir(parents=True, exist_ok=True)
         if not file.exists():
-            with whole(file) as beside:
-                beside.write_bytes(content)
+            with whole(file) as temporary:
+                temporary.write_bytes(content)
     return str(file)
 
 

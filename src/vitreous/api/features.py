@@ -30,7 +30,7 @@ from vitreous.deployment.answers import is_folder
 from vitreous.errors import InputError, Param, check_free, is_installed, writing_to
 from vitreous.evaluation import probes
 from vitreous.evaluation.outputs import automatic_precision
-from vitreous.evaluation.probes import SHOTS, Probe, beside_baselines, check_draws
+from vitreous.evaluation.probes import SHOTS, Probe, check_draws, with_baselines
 from vitreous.models.settings import merged
 from vitreous.results import Result
 from vitreous.tasks import task_of_run
@@ -217,7 +217,7 @@ def probe(model: ModelLike, data: object = None, **options: Unpack[ProbeOptions]
     asked: dict[str, Any] = {"shots": shots, "seed": options["seed"], "draws": options["draws"], **how}
     with progress_bar("extracting features", options["progress"]) as advance:
         found = probes.probe(opened, splits, progress=advance, precision=precision, **asked)
-    return beside_baselines(found, opened, splits, precision=precision, **asked)
+    return with_baselines(found, opened, splits, precision=precision, **asked)
 
 
 def data_of_run(model: ModelLike, settings: Settings) -> tuple[str, dict[str, object]]:

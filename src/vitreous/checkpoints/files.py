@@ -56,16 +56,16 @@ def read_checkpoint(path: Path) -> File:
         raise InputError(f"there is no checkpoint at {path}; {hub_hint(str(path))}")
     if path.is_dir():
         path = first_module(path)
-        found, beside = read_weights(weights_of_folder(path)), documents_in(path)
-        return replace(found, where=str(path), documents={**found.documents, **beside})
+        found, described = read_weights(weights_of_folder(path)), documents_in(path)
+        return replace(found, where=str(path), documents={**found.documents, **described})
     if part := shard_of(path):
         raise InputError(f"{path} is {part}")
     own = path.name in WEIGHTS + INDICES or is_alone(path)
-    beside = documents_in(path.parent, DESCRIPTIONS if own else (OPEN_CLIP_CONFIG,))
-    if not own or (path.name not in WEIGHTS and beside.get(CONFIG, {}).get("format") == "vitreous"):
-        beside = {name: said for name, said in beside.items() if name == OPEN_CLIP_CONFIG}
+    described = documents_in(path.parent, DESCRIPTIONS if own else (OPEN_CLIP_CONFIG,))
+    if not own or (path.name not in WEIGHTS and described.get(CONFIG, {}).get("format") == "vitreous"):
+        described = {name: said for name, said in described.items() if name == OPEN_CLIP_CONFIG}
     found = read_weights(path)
-    return replace(found, documents={**found.documents, **beside})
+    return replace(found, documents={**found.documents, **described})
 
 
 def is_alone(path: Path) -> bool:

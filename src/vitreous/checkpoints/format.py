@@ -106,7 +106,8 @@ class Format:
             source).
         module_facts: of a live module of this codebase the fields that no weight tells; None for another
             module.
-        beside: how names of weights begin that are its own where the others have a prefix: those of heads.
+        outer_names: how names of weights begin that are its own where the others have a prefix, as those of
+            heads.
         check: a function (file, known) that raises an InputError where config.json names a model of this
             codebase that is not read; with `known` also where it names one that is not known.
         unsaid: fields that its files do not tell and that the reader must be given; `bare_unsaid` likewise.
@@ -130,7 +131,7 @@ class Format:
     module_facts: Callable[[nn.Module], dict[str, object] | None] | None = None
     unsaid: tuple[str, ...] = ()
     bare_unsaid: tuple[str, ...] = ()
-    beside: tuple[str, ...] = ()
+    outer_names: tuple[str, ...] = ()
     typical: Mapping[str, Any] = field(default_factory=dict)
     without: tuple[str, ...] = ()
     check: Callable[[File, bool], object] | None = None

@@ -96,22 +96,22 @@ def possible_heads(source: Source, unknown: Sequence[str], channels: int) -> dic
     """
     architectures = source.facts.whole.get("architectures")
     named = str(architectures[0]) if isinstance(architectures, list) and architectures else ""
-    elsewhere = bool(OTHER_HEADS.search(named)) and next(towers(source.facts.whole), None) is not None
-    elsewhere |= bool(re.search("For(Depth|Semantic|Object|Pose)", named))
+    of_other_task = bool(OTHER_HEADS.search(named)) and next(towers(source.facts.whole), None) is not None
+    of_other_task |= bool(re.search("For(Depth|Semantic|Object|Pose)", named))
     of_views = bool(HEADS_OF_VIEWS.search(source.inside))
-    beside = [name for name in source.left_out if name not in unknown]  # the weights outside of the encoder
+    others = [name for name in source.left_out if name not in unknown]  # the weights outside of the encoder
     networks: set[str] = set()  # the beginnings of the names of networks with numbered layers
-    for name in beside:
+    for name in others:
         if match := LAYERS.search(f".{name}"):
             networks.add(name[: match.start()].partition(".")[0] + ".")
     # parts of pre-training that are all that is there: a decoder or a predictor, or one projector, which of
     # several layers compares views
-    perhaps = set(beside) if all(PERHAPS_HEADS.search(name) for name in beside) else set()
+    perhaps = set(others) if all(PERHAPS_HEADS.search(name) for name in others) else set()
     if any(re.match(r"projector\.\w+\.", name) for name in perhaps):
         perhaps = set()
     inside = source.inside.split(".")
     maps: set[str] = set()  # the parts that are decoders of maps
-    for name in beside:
+    for name in others:
         shape = source.left_out[name].shape
         if len(shape) > 3 and shape[0] != channels:
             maps.add(part_of(name, inside))
@@ -125,7 +125,7 @@ def possible_heads(source: Source, unknown: Sequence[str], channels: int) -> dic
             continue
         if outside and part_of(name, inside) in maps:
             continue
-        if elsewhere and (outside or name.startswith(("head.", "neck.", "visual_projection."))):
+        if of_other_task and (outside or name.startswith(("head.", "neck.", "visual_projection."))):
             continue
         if of_views and name.startswith("head."):
             continue

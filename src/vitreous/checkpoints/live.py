@@ -233,7 +233,7 @@ def outputs_of_both(
     model, of which `ours` is one; and the output itself. Raises InputError: the module does not take images
     that the model takes."""
     rng = torch.Generator().manual_seed(0)
-    if own := getattr(model, "outputs_beside", None):
+    if own := getattr(model, "paired_outputs", None):
         for one, other in own(module, ours, theirs, rng):
             if isinstance(other, Tensor):
                 yield "output", [one], other

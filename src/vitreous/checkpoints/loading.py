@@ -201,7 +201,7 @@ def open_file(place: Location) -> File:
     if CONFIG in documents or newest.is_dir() or isinstance(place, Hub):
         documents |= card_in(folder)
     if CONFIG not in documents and TRAINING in documents:
-        documents[TRAINING] = {**settings_beside(folder), **documents[TRAINING]}
+        documents[TRAINING] = {**settings_of_training(folder), **documents[TRAINING]}
     moved = newest != path and not opened.place
     return replace(opened, documents=documents, place=str(newest) if moved else opened.place)
 
@@ -210,7 +210,7 @@ def open_file(place: Location) -> File:
 SETTINGS = ("args.yaml", "hparams.yaml")
 
 
-def settings_beside(folder: Path) -> dict[str, object]:
+def settings_of_training(folder: Path) -> dict[str, object]:
     """Return what a training program has written of its settings beside its checkpoints."""
     for file in (each / name for each in (folder, folder.parent) for name in SETTINGS):
         if file.is_file() and is_installed("yaml"):

@@ -88,26 +88,26 @@ def read_native(source: Source) -> Spec:
     )
 
 
-def save_native(model: nn.Module, folder: str | Path, *, beside: Mapping[str, str] | None = None) -> Path:
+def save_native(model: nn.Module, folder: str | Path, *, files: Mapping[str, str] | None = None) -> Path:
     """Write `model` into `folder`, which is made where it does not exist. All files are complete under other
     names before the first takes its own.
 
     Args:
-        beside: names and texts of files that belong to the model.
+        files: names and texts of files that belong to the model.
 
     Raises:
         InputError: the model has not one label for each output; nothing is written then.
     """
     check_labels(model)
-    folder, beside = Path(folder), beside or {}
+    folder, files = Path(folder), files or {}
     folder.mkdir(parents=True, exist_ok=True)
     described = description(model)
-    described |= {Path(name).stem: text_hash(text) for name, text in beside.items()}
-    with ExitStack() as files:
-        config = files.enter_context(whole(folder / "config.json"))
-        for name, text in beside.items():
-            files.enter_context(whole(folder / name)).write_text(text, encoding="utf-8")
-        weights = files.enter_context(whole(folder / "model.safetensors"))
+    described |= {Path(name).stem: text_hash(text) for name, text in files.items()}
+    with ExitStack() as opened:
+        config = opened.enter_context(whole(folder / "config.json"))
+        for name, text in files.items():
+            opened.enter_context(whole(folder / name)).write_text(text, encoding="utf-8")
+        weights = opened.enter_context(whole(folder / "model.safetensors"))
         write_safetensors(
             {name: tensor.contiguous().cpu() for name, tensor in stored_weights(model).items()}, weights
         )

@@ -167,13 +167,13 @@ def with_layers_of_other_parts(file: File, chosen: Found, models: Collection[str
     """Return the weights of a model, with the single layers that its file holds beside it, which may be its
     head, among what is left out. models: the parts that are models themselves."""
     widths = {entry.shape[0] for entry in chosen.source.tensors.values() if len(entry.shape) == 1}
-    beside: dict[str, Entry] = {}
+    layers: dict[str, Entry] = {}
     for key, tensors in file.parts.items():
         shapes = [entry.shape for entry in tensors.values() if len(entry.shape) > 1]
         fits = len(shapes) == 1 and not widths.isdisjoint((shapes[0][1], shapes[0][1] / 2))
         if fits and key not in models and not TRAINING.search(key):
-            beside |= {f"{key}.{name}": entry for name, entry in tensors.items()}
-    return replace(chosen.source, left_out={**chosen.source.left_out, **beside})
+            layers |= {f"{key}.{name}": entry for name, entry in tensors.items()}
+    return replace(chosen.source, left_out={**chosen.source.left_out, **layers})
 
 
 def all_names(file: File) -> list[str]:
@@ -228,7 +228,7 @@ def recognized(file: File, key: str, source: Source, format: str | None) -> Iter
     # not the inner names of a model that is recognized further out
     for prefix, each in places.items():
         if not any(prefix.startswith(outer) for outer in places if outer != prefix):
-            yield Found(file, each, key, prefix, source.below(prefix, *each.beside))
+            yield Found(file, each, key, prefix, source.below(prefix, *each.outer_names))
 
 
 # What PyTorch puts into names of modules that are sharded, recomputed or compiled.

@@ -109,12 +109,12 @@ def save(
     model = without_parts(on_cpu(model), drop, writer.limits_of(model))
     check_labels(model)
 
-    with replacing(path, new=not overwrite) as beside:
+    with replacing(path, new=not overwrite) as temporary:
         assert writer.write is not None
-        writer.write(model, beside)
-        difference = read_back(model, beside, format, answers_for(model, writer.unsaid_at(path)))
-        if beside.is_dir():
-            write_card(model, beside, writer, path.resolve().name, license)
+        writer.write(model, temporary)
+        difference = read_back(model, temporary, format, answers_for(model, writer.unsaid_at(path)))
+        if temporary.is_dir():
+            write_card(model, temporary, writer, path.resolve().name, license)
     if writer.suffixes and model.labels:
         log.warning("%s: a file of format %s holds no labels and no preprocessing", path, format)
     return difference
@@ -126,18 +126,21 @@ def replacing(path: Path, *, new: bool = False) -> Iterator[Path]:
     files one by one. Raises InputError: nothing can be written there, or with `new` something is there;
     nothing is left then."""
     path = Path(os.path.realpath(path))
-    with writing_to(path, "free up space, or choose another path"), unfinished(path, path.suffix) as beside:
+    with (
+        writing_to(path, "free up space, or choose another path"),
+        unfinished(path, path.suffix) as temporary,
+    ):
         path.parent.mkdir(parents=True, exist_ok=True)
-        yield beside
+        yield temporary
         if new:
-            take_new_name(beside, path)
+            take_new_name(temporary, path)
             return
-        if beside.is_file() or not path.exists():
-            os.replace(beside, path)
+        if temporary.is_file() or not path.exists():
+            os.replace(temporary, path)
             return
         if not path.is_dir():
             raise InputError(f"{path} is a file; the format is a folder: pass another path")
-        for file in beside.iterdir():
+        for file in temporary.iterdir():
             if file.name != "README.md" or not (path / file.name).exists():  # which may be the user's own
                 os.replace(file, path / file.name)
 

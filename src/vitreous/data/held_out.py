@@ -167,10 +167,10 @@ def stored_parts(
         if parts is None:
             held = lowest_hashes(images, fraction, config, part)
             # A cache that cannot be written stops nothing.
-            with suppress(OSError), whole(folder) as beside:
-                beside.mkdir(parents=True)
-                write_part(targets, ~held, beside / "kept")
-                write_part(targets, held, beside / "held_out")
+            with suppress(OSError), whole(folder) as temporary:
+                temporary.mkdir(parents=True)
+                write_part(targets, ~held, temporary / "kept")
+                write_part(targets, held, temporary / "held_out")
             parts = load_parts(images, targets.classes, folder)
             parts = parts or [Subset(images, np.flatnonzero(rows)) for rows in (~held, held)]
     kept, held_out = parts

@@ -365,7 +365,7 @@ class Likeness:
         links = own[seen][near_pairs(gray, color, labels[own[seen]])]
         with suppress(OSError):  # a cache that cannot be written does not stop anything
             file.parent.mkdir(parents=True, exist_ok=True)
-            with whole(file) as beside, beside.open("wb") as opened:
+            with whole(file) as temporary, temporary.open("wb") as opened:
                 np.save(opened, links)
         return links
 

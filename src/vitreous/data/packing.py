@@ -78,18 +78,18 @@ def pack(splits: Splits, folder: Path, packing: Packing, *, strict: bool = False
     with (
         writing_to(folder, "free up space, or name another folder"),
         folder_for(folder),
-        whole(folder, new=True) as beside,
+        whole(folder, new=True) as temporary,
     ):
-        beside.mkdir()
+        temporary.mkdir()
         for name, part in (("train", splits.train), ("val", splits.validation), ("test", splits.test)):
             samples = iter(()) if part is None else packed_samples(part, packing, bad)
             for number in count():
-                written = write_shard(beside / f"{name}-{number:05}.tar", samples, packing.per_shard)
+                written = write_shard(temporary / f"{name}-{number:05}.tar", samples, packing.per_shard)
                 images += written
                 if not written:
                     break
         names = "".join(f"{name}\n" for name in splits.train.classes)
-        (beside / CLASSES).write_text(names, encoding="utf-8")
+        (temporary / CLASSES).write_text(names, encoding="utf-8")
     sizes = [shard.stat().st_size for shard in folder.glob("*.tar")]
     return Packed(folder, images, len(sizes), sum(sizes), bad, packing.pipeline)
 

@@ -140,11 +140,11 @@ def export(
         no_warnings("torch.onnx"),
         warnings.catch_warnings(action="ignore"),
         writing_to(path),
-        whole(path, ending, new=new) as beside,
+        whole(path, ending, new=new) as temporary,
     ):
         outputs.eval()
         path.parent.mkdir(parents=True, exist_ok=True)
-        difference = writer.write(outputs, beside, about, samples)
+        difference = writer.write(outputs, temporary, about, samples)
     size = sum(each.stat().st_size for each in (path.iterdir() if path.is_dir() else [path]))
     return ExportedFile(path, format, precision, size, difference, OPSET if format == "onnx" else None)
 

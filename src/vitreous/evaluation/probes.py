@@ -359,11 +359,13 @@ class RawPixels(nn.Module):
         return F.adaptive_avg_pool2d(images.float(), (height, width)).flatten(1)
 
 
-def beside_baselines(found: Probe, model: Runnable, splits: Splits, **options: Any) -> Probe:
+def with_baselines(found: Probe, model: Runnable, splits: Splits, **options: Any) -> Probe:
     """Return a probe with those of raw pixels and of the same encoder with fresh weights beside it: what is
     below them has learned nothing of use."""
-    beside: dict[str, Runnable | nn.Module] = {"raw pixels": RawPixels(model.preprocessing)}
+    baselines: dict[str, Runnable | nn.Module] = {"raw pixels": RawPixels(model.preprocessing)}
     if isinstance(model, ViT | BiT):
         fresh = build_model(model.config, preprocessing=model.preprocessing, labels=model.labels)
-        beside["untrained"] = fresh.eval()
-    return replace(found, baselines={name: probe(each, splits, **options) for name, each in beside.items()})
+        baselines["untrained"] = fresh.eval()
+    return replace(
+        found, baselines={name: probe(each, splits, **options) for name, each in baselines.items()}
+    )

@@ -170,7 +170,7 @@ def save_confusion(
 ) -> None:
     """Write the pairs of classes that occur, as arrays: actual, predicted, count, classes (.npz)."""
     actual, predicted, count = sparse_confusion(targets, predictions, len(labels))
-    with whole(file) as beside, beside.open("wb") as opened:
+    with whole(file) as temporary, temporary.open("wb") as opened:
         np.savez_compressed(opened, actual=actual, predicted=predicted, count=count, classes=np.array(labels))
 
 

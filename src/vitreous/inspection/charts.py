@@ -273,9 +273,9 @@ def matrix(
         [shortened_name(name) for name in rows],
         [shortened_name(name) for name in columns],
     )
-    beside = LETTER * max(map(len, row_names), default=0)
+    left = LETTER * max(map(len, row_names), default=0)
     below = LETTER * max(map(len, column_names), default=0)
-    width = max(side * len(columns) + beside + 0.9, 4.0)  # room for the title
+    width = max(side * len(columns) + left + 0.9, 4.0)  # room for the title
     with canvas(width, side * len(rows) + below + 0.8) as (figure, (axes,)):
         for row, column in np.ndindex(values.shape):
             value = float(np.nan_to_num(np.clip(values[row, column], 0, 1)))

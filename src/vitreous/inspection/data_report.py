@@ -41,7 +41,7 @@ def write_data_report(path: Path, name: str, evidence: Evidence, report: DataRep
             for pair in pairs[:SHOWN]:
                 images = [small_image(evidence, index) for index in pair]
                 rows.append((images, [where(evidence, index) for index in pair]))
-            shown = HTML.beside(rows)
+            shown = HTML.image_rows(rows)
             parts.append(exhibit(f"pairs.{kind}", shown, kind=kind, count=len(pairs), shown=len(rows)))
     if evidence.suspects:
         parts.append(suspects_figure(evidence))
@@ -104,7 +104,7 @@ def suspects_figure(evidence: Evidence) -> Exhibit:
             shown.append(small_image(evidence, neighbor))
             labels.append(classes[labels_of[neighbor]])
         rows.append((shown, labels))
-    return exhibit("suspects", HTML.beside(rows), count=len(evidence.suspects), shown=len(rows))
+    return exhibit("suspects", HTML.image_rows(rows), count=len(evidence.suspects), shown=len(rows))
 
 
 def classes_figure(report: DataReport) -> Exhibit | LeftOut:

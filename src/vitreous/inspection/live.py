@@ -197,8 +197,8 @@ class LiveViT(ViT):
         if not any(is_read[:prefix]):
             return {"pooling": TokenPoolingConfig(kind="mean")}
         # The class token beside the mean of N patches counts N times as much as one of them.
-        beside = first[0] > 4 * patches.mean()
-        return {"pooling": TokenPoolingConfig(kind="class+mean" if beside else "mean-all")}
+        both = first[0] > 4 * patches.mean()
+        return {"pooling": TokenPoolingConfig(kind="class+mean" if both else "mean-all")}
 
 
 @layer_tokens.register

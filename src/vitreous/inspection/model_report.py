@@ -83,8 +83,8 @@ def write_inspection(
     kind = kinds().get(type(model).__name__)
     write: Callable[..., Inspection] = imported(kind.inspect) if kind and kind.inspect else write_model_report
     check_free(folder)
-    with writing_to(folder), folder_for(folder), whole(folder, new=True) as beside:
-        found = write(answerer, examples, beside, request)
+    with writing_to(folder), folder_for(folder), whole(folder, new=True) as temporary:
+        found = write(answerer, examples, temporary, request)
     return replace(
         found,
         report=folder / found.report.name,

@@ -38,9 +38,9 @@ def write_comparison(
     if found.common:
         parts.append(disagreements(found, shown))
     names = [run.name for run in found.runs]
-    with whole(path, new=True) as beside:
+    with whole(path, new=True) as temporary:
         write_page(
-            beside,
+            temporary,
             "comparison.html.j2",
             parts=parts,
             title=phrase("titles.comparison", names=", ".join(names)),

@@ -75,7 +75,7 @@ def write_run_report(
     facts: Mapping[str, float] | None = None,
     findings: Sequence[Finding] = (),
     command: str = "train",
-    beside: Sequence[tuple[str, str]] = (),
+    pages: Sequence[tuple[str, str]] = (),
     ahead: Mapping[str, object] | None = None,
     candidates: Sequence[Mapping[str, Any]] = (),
 ) -> Path:
@@ -89,7 +89,7 @@ def write_run_report(
         facts: numbers by their names in the catalog, besides the model's size and the length of the training.
         findings: of `vitreous doctor`; the most important ones are shown.
         command: that reproduces the run.
-        beside: other pages in the directory, each with the words of the link to it.
+        pages: others in the directory, each with the words of the link to it.
         ahead: as `report_head` has it.
         candidates: that were compared, the best first.
     """
@@ -106,7 +106,7 @@ def write_run_report(
         run=run.name,
         kind=kind,
         lead=lead or lead_of(model, candidates),
-        beside=beside,
+        pages=pages,
         **{**head, "facts": head["facts"] | dict(facts or {})},
     )
 
@@ -163,14 +163,14 @@ def write_training_report(
         run_figures.classes_table(evaluation),
     ]
     written = (write_page_of_run(run, model, images) for write_page_of_run in contributed("pages_of_runs"))
-    beside = [page for page in written if page]
+    pages = [page for page in written if page]
     return write_run_report(
         run,
         model,
         parts,
         evaluation=evaluation,
         findings=findings,
-        beside=beside,
+        pages=pages,
         ahead=baseline_ahead(evaluation, baselines),
         candidates=candidates,
     )

@@ -301,19 +301,23 @@ def compare_encoders(trials: Trials, at_hand: Sequence[str]) -> list[TrainingMet
     for name in reversed([*given, *at_hand]):
         # What was tried before may have taken the time.
         if name in given or trials.has_time_for(name, FEATURES_UNTIL):
-            beside = len(at_hand) > 1 and name not in given
-            found[name] = compare_encoder(trials, name, beside=beside)
+            among_several = len(at_hand) > 1 and name not in given
+            found[name] = compare_encoder(trials, name, among_several=among_several)
     usable = [name for name in at_hand if found.get(name)]
     best_at_hand = sorted(usable, key=trials.table.merit_on_features, reverse=True)[:1]
     return [each for name in dict.fromkeys([*given, *best_at_hand]) for each in found[name]]
 
 
-def compare_encoder(trials: Trials, name: str, *, beside: bool = False) -> list[TrainingMethod]:
+def compare_encoder(trials: Trials, name: str, *, among_several: bool = False) -> list[TrainingMethod]:
     """Add heads on the features of an encoder to the candidates. Return the trainings that begin with it;
-    none of one that cannot be used, or not in time, which is said. beside: as of `Trials.add_photos`."""
+    none of one that cannot be used, or not in time, which is said.
+
+    Args:
+        among_several: as of `Trials.add_photos`.
+    """
     if name in INSTALLED_ENCODERS:
         # A training begins with a head that is fitted on the same features, so that it takes no less time.
-        if not trials.add_photos(name, beside=beside) and name != trials.options.get("given"):
+        if not trials.add_photos(name, among_several=among_several) and name != trials.options.get("given"):
             return []
         # Its Transformer layers learn; the stem stays as it is.
         base = {"training": {"freeze": ["stem"], **trials.first_head}, "model": {"image_size": 128}}
@@ -470,20 +474,20 @@ class Trials:
         seconds = 60 * (self.minutes or math.inf) * SHARE / folds
         return seconds < SHORTEST_TRIAL * self.clock.slowness
 
-    def add_photos(self, name: str, *, beside: bool = False) -> bool:
+    def add_photos(self, name: str, *, among_several: bool = False) -> bool:
         """Add heads on the features of an encoder that has seen photographs: of images at 128 pixels, and
         where there is time at 224. Return whether there was time for any.
 
         Args:
-            beside: whether another encoder is tried as well; then this one has a share of the time, at 128
-                pixels.
+            among_several: whether another encoder is tried as well; then this one has a share of the time, at
+                128 pixels.
         """
-        share = FROZEN_UNTIL if beside else FEATURES_UNTIL
+        share = FROZEN_UNTIL if among_several else FEATURES_UNTIL
         if not self.has_time_for(name, share, self.seconds_for_photos(128)):
             return False
         began, tried = self.clock.seconds, len(self.table.candidates)
         self.add_photos_at(name, 128)
-        if beside:
+        if among_several:
             return True
         # A run that was interrupted has its candidates already, and took no time for them now.
         is_new = len(self.table.candidates) > tried
@@ -750,7 +754,7 @@ def images_per_second(run: RunDirectory[RunConfig]) -> float:
 
 def save_short_trial(run: Path, network: Model, name: str) -> None:
     """Keep the network of the best short trial in a run: it answers where a longer training is no better."""
-    save_native(network.cpu(), run / SHORT_TRIAL, beside={"trial.txt": name})
+    save_native(network.cpu(), run / SHORT_TRIAL, files={"trial.txt": name})
 
 
 def short_trial_of(run: Path) -> str | None:

@@ -208,9 +208,9 @@ class Checkpointer:
             shutil.rmtree(folder, ignore_errors=True)
             flush(partial)
             os.replace(partial, folder)
-            with whole(file) as beside:
-                beside.write_text(json.dumps({**facts, "step": step, "sha256": names}), encoding="utf-8")
-                flush(beside)
+            with whole(file) as temporary:
+                temporary.write_text(json.dumps({**facts, "step": step, "sha256": names}), encoding="utf-8")
+                flush(temporary)
             flush(self.folder)
         except OSError as error:
             return error.strerror or str(error)

@@ -76,8 +76,8 @@ class Place:
     def built(self, training: TrainingConfig) -> AbstractContextManager[object]:
         """Return the context in which a model is built: of weights in shards only the first process has them,
         and shares them out."""
-        elsewhere = training.machine_config.shard and self.world.size > 1 and not self.world.first
-        return torch.device("meta") if elsewhere else nullcontext()
+        waits = training.machine_config.shard and self.world.size > 1 and not self.world.first
+        return torch.device("meta") if waits else nullcontext()
 
 
 ON_CPU = Place()

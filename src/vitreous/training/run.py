@@ -314,11 +314,11 @@ class RunDirectory(Generic[ConfigT]):
 
         return load_image_model(self.path)
 
-    def save_model(self, model: nn.Module, beside: Mapping[str, str] | None = None) -> None:
+    def save_model(self, model: nn.Module, files: Mapping[str, str] | None = None) -> None:
         """Write `model` into model/, atomically, with files that belong to it: names and texts."""
         folder = self.path / "model"
         try:
-            save_native(model, folder, beside=beside)
+            save_native(model, folder, files=files)
         except OSError as error:
             raise InputError(
                 f"cannot save the model in {folder} ({error.strerror}): free up space, then resume with "

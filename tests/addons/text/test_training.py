@@ -226,7 +226,7 @@ def test_a_reader_comes_back_with_its_positions(tmp_path, kind):
     small = {"encoder": {**encoder, "num_classes": None}, "decoder": {**width, "vocabulary": 300}}
     config = CaptionerConfig.checked({}, small)
     model = Captioner(config).eval()
-    save_native(model, tmp_path, beside={"tokenizer.json": Tokenizer.train(["0123456789"], 270).to_json()})
+    save_native(model, tmp_path, files={"tokenizer.json": Tokenizer.train(["0123456789"], 270).to_json()})
     loaded = Reader.load(tmp_path).model.to("cpu")
     images, ids = torch.randn(2, 3, 12, 80), torch.tensor([[1, 5], [1, 6]])
     with torch.no_grad():
@@ -247,14 +247,14 @@ def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(tmp_path, tiny):
         configure(tiny, {"model": vocabulary, "tokenizer": vocabulary}), None, steps=1
     )
     tokenizer = Tokenizer.train(["alpha beta gamma"], 270)
-    save_native(model, tmp_path, beside={"tokenizer.json": tokenizer.to_json()})
+    save_native(model, tmp_path, files={"tokenizer.json": tokenizer.to_json()})
     with pytest.raises(vt.InputError, match="do not belong together"):
         Translator.load(tmp_path)
 
 
 def test_damaged_models_are_said(tmp_path, tiny):
     tokenizer = Tokenizer.train(["alpha"], 265).to_json()
-    save_native(fresh_model(tiny), tmp_path, beside={"tokenizer.json": tokenizer})
+    save_native(fresh_model(tiny), tmp_path, files={"tokenizer.json": tokenizer})
     config = tmp_path / "config.json"
     told = json.loads(config.read_text())
     config.write_text(json.dumps({**told, "model": {**told["model"], "width": 15}}))

@@ -244,8 +244,8 @@ class Ledger(Result):
 
     def write(self, folder: Path) -> Ledger:
         """Write ledger.en.md and ledger.ko.md into `folder`."""
-        with atomic_files(folder) as beside:
+        with atomic_files(folder) as temporary:
             for language in LANGUAGES:
                 with speaking(language):
-                    (beside / f"ledger.{language}.md").write_text(self.markdown(), encoding="utf-8")
+                    (temporary / f"ledger.{language}.md").write_text(self.markdown(), encoding="utf-8")
         return self

@@ -59,21 +59,21 @@ def atomic_files(folder: Path) -> Iterator[Path]:
     written, nothing is left of them. Raises InputError: the disk is full, or the folder takes no files."""
     with writing_to(folder, ADVICE):
         folder.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(dir=folder, prefix=".unfinished-") as beside:
-            yield Path(beside)
-            for file in sorted(Path(beside).iterdir()):
+        with TemporaryDirectory(dir=folder, prefix=".unfinished-") as temporary:
+            yield Path(temporary)
+            for file in sorted(Path(temporary).iterdir()):
                 os.replace(file, folder / file.name)
 
 
 def write_results(folder: Path, table: str, numbers: Mapping[str, object], plot: Chart) -> tuple[Path, ...]:
     """Write table.md, results.json, plot.svg and plot.png into `folder`: all of them or none."""
-    with atomic_files(folder) as beside:
+    with atomic_files(folder) as temporary:
         check_replaceable(folder)
-        written = [beside / "table.md", beside / "results.json"]
+        written = [temporary / "table.md", temporary / "results.json"]
         written[0].write_text(table, encoding="utf-8")
         content = json.dumps(numbers, indent=2, ensure_ascii=False)
         written[1].write_text(content + "\n", encoding="utf-8")
-        written += plot.save(beside / "plot")
+        written += plot.save(temporary / "plot")
     return tuple(folder / file.name for file in written)
 
 

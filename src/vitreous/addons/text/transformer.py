@@ -228,7 +228,7 @@ class SequenceModel(nn.Module):
     def forward(self, source: Tensor, target: Int[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
         return self.decode(target, self.encode(source))
 
-    def outputs_beside(
+    def paired_outputs(
         self, module: Any, ours: Tensor, theirs: Tensor, rng: torch.Generator
     ) -> Iterator[tuple[Tensor, Any]]:
         """Yield logits for the same sources and tokens, of this model and of the module that it was made
@@ -355,7 +355,7 @@ class EncoderDecoder(nn.Module):
         decoder too."""
         return self.decoder(target, self.encoder(source, source_mask), target_mask, source_mask)
 
-    def outputs_beside(
+    def paired_outputs(
         self, module: Any, ours: Tensor, theirs: Tensor, rng: torch.Generator
     ) -> Iterator[tuple[Tensor, Any]]:
         """Yield outputs for the same vectors, of this model and of the module that it was made from; `ours`

@@ -79,5 +79,5 @@ OPENMMLAB = Format(
     read=read_openmmlab,
     gather=openmmlab_facts,
     unsaid=("heads",),
-    beside=("head.",),
+    outer_names=("head.",),
 )

@@ -73,5 +73,5 @@ JEONSWORLD = Format(
     gather=transformers_facts,
     unsaid=("heads",),
     interpolation="google",
-    beside=("head.",),
+    outer_names=("head.",),
 )

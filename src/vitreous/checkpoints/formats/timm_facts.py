@@ -140,14 +140,14 @@ def timm_facts(documents: Documents, source: Source) -> Facts:
 def conflicts_of(config: Mapping[str, object], row: Mapping[str, object]) -> tuple[str, ...]:
     """Return where `timm.create_model("local-dir:...")` makes another model of a folder than its author had:
     it does not look for the pooling beside model_args."""
-    beside, args, cfg = (config.get(name) for name in ("global_pool", "model_args", "pretrained_cfg"))
-    if not (beside and isinstance(args, Mapping) and isinstance(cfg, Mapping)) or "global_pool" in args:
+    pooling, args, cfg = (config.get(name) for name in ("global_pool", "model_args", "pretrained_cfg"))
+    if not (pooling and isinstance(args, Mapping) and isinstance(cfg, Mapping)) or "global_pool" in args:
         return ()
     theirs = cfg.get("global_pool") or row.get("global_pool") or "token"
-    if not args or beside == theirs:
+    if not args or pooling == theirs:
         return ()
     return (
-        f"global_pool={beside!r} next to model_args is used, as in its author's model; timm.create_model "
+        f"global_pool={pooling!r} next to model_args is used, as in its author's model; timm.create_model "
         f"does not read it there and pools by {theirs!r}",
     )
 

@@ -336,7 +336,7 @@ TIMM = Format(
         r"(?:patch_embed|embeds)\.proj\.weight",
         r"blocks\.0\.(in_proj|(attns\.0\.)?attn\.(qkv|q_proj))\.weight",
     ),
-    beside=("head.weight", "head.bias", "head_dist."),
+    outer_names=("head.weight", "head.bias", "head_dist."),
     read=read_timm,
     gather=timm_facts,
     check=check_architecture,

@@ -98,7 +98,7 @@ def index_images(root: Path, classes: Sequence[str]) -> FolderIndex:
     if len(index.paths) >= LARGE and index.stamps.max() < began - SETTLED:
         with suppress(OSError):  # a cache that cannot be written does not stop anything
             file.parent.mkdir(parents=True, exist_ok=True)
-            with whole(file) as beside, beside.open("wb") as opened:
+            with whole(file) as temporary, temporary.open("wb") as opened:
                 np.savez(opened, **index._asdict())
     return index
 
@@ -194,8 +194,8 @@ def open_folder(root: Path, config: DataConfig) -> SourceParts:
     if not parts:
         return {"train": class_folder(root, config)}
     train = class_folder(root / parts["train"], config, part=parts["train"])
-    beside = [str(root / name) for name in names if name not in parts.values()]
-    found = {"train": train.with_(findings=(*train.findings, *finding("beside", beside, severity="warning")))}
+    others = [str(root / name) for name in names if name not in parts.values()]
+    found = {"train": train.with_(findings=(*train.findings, *finding("beside", others, severity="warning")))}
     for part, name in parts.items():
         if part != "train":
             found[part] = class_folder(root / name, config, part=name, classes=train.classes)
@@ -346,10 +346,10 @@ def folder_findings(
     yield from finding("forms", several, severity="warning")
 
     with os.scandir(root) as entries:
-        beside = {entry.path: entry.name.lower() for entry in entries}
-    system = [path for path, name in beside.items() if name in SYSTEM]
-    images = [path for path, name in beside.items() if name.endswith((*EXTENSIONS, *UNREADABLE))]
-    loose = [path for path in images if beside[path][0] != "."]
+        in_lower_case = {entry.path: entry.name.lower() for entry in entries}
+    system = [path for path, name in in_lower_case.items() if name in SYSTEM]
+    images = [path for path, name in in_lower_case.items() if name.endswith((*EXTENSIONS, *UNREADABLE))]
+    loose = [path for path in images if in_lower_case[path][0] != "."]
     yield from finding("system", system, severity="note")
     yield from finding("loose", loose, severity="warning")
 

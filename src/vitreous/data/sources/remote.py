@@ -168,7 +168,7 @@ def infos_of(system: AbstractFileSystem, names: Sequence[str], spec: str) -> Ite
     return in_threads(info_of, names, workers=LISTERS)
 
 
-def text_beside(shard: Shard, name: str) -> str:
+def text_in_same_folder(shard: Shard, name: str) -> str:
     """Return the text of a file beside a shard; "" where there is none."""
     folder, slash, _ = shard.location.rpartition("/")
     place = f"{folder}{slash}{name}"
@@ -192,11 +192,11 @@ def open_cached(shard: Shard, cache_bytes: float) -> int:
         try:
             descriptor = os.open(file, os.O_RDONLY)
         except FileNotFoundError:
-            with whole(file) as beside:
-                fetch(shard, beside)
-                make_room(folder, cache_bytes - beside.stat().st_size)
+            with whole(file) as temporary:
+                fetch(shard, temporary)
+                make_room(folder, cache_bytes - temporary.stat().st_size)
                 # Open before it has its name: others that make room may remove it from then on.
-                descriptor = os.open(beside, os.O_RDONLY)
+                descriptor = os.open(temporary, os.O_RDONLY)
     os.utime(descriptor)
     return descriptor
 

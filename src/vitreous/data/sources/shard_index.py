@@ -147,15 +147,15 @@ def index_shards(shards: Sequence[Shard], number: Numbering, folder: Path, readi
     if len(names) < LARGE:
         return index
     # A cache that cannot be written stops nothing.
-    with suppress(OSError), whole(folder) as beside:
-        beside.mkdir(parents=True)
+    with suppress(OSError), whole(folder) as temporary:
+        temporary.mkdir(parents=True)
         for name in ShardIndex._fields[:-1]:
-            np.save(beside / f"{name}.npy", getattr(index, name))
+            np.save(temporary / f"{name}.npy", getattr(index, name))
         if isinstance(targets, LabelTargets):
-            sparse.save_npz(beside / SEVERAL, targets.matrix, compressed=False)
+            sparse.save_npz(temporary / SEVERAL, targets.matrix, compressed=False)
         else:
-            np.save(beside / "targets.npy", targets.numbers)
-        (beside / "classes.json").write_text(json.dumps(targets.classes), encoding="utf-8")
+            np.save(temporary / "targets.npy", targets.numbers)
+        (temporary / "classes.json").write_text(json.dumps(targets.classes), encoding="utf-8")
     return load_index(folder) or index
 
 

@@ -28,7 +28,7 @@ from vitreous.data.dataset import (
 )
 from vitreous.data.files import fingerprint
 from vitreous.data.sources.labels import UNLABELED, Label, named_targets
-from vitreous.data.sources.remote import OpenShard, Shard, find_shards, text_beside
+from vitreous.data.sources.remote import OpenShard, Shard, find_shards, text_in_same_folder
 from vitreous.data.sources.shard_index import Reading, ShardIndex, shard_index
 from vitreous.errors import InputError
 from vitreous.models.stored import BadImage
@@ -94,7 +94,7 @@ def open_shards(spec: str, config: DataConfig, targets: TargetKind) -> SourcePar
         by_part = {"train": shards}
     elif unknown := sorted(by_part.keys() - PARTS.keys()):
         raise InputError(f"{spec} has a split {unknown[0]!r}: write train, val or test")
-    named = text_beside(shards[0], CLASSES)
+    named = text_in_same_folder(shards[0], CLASSES)
     classes = tuple(same_name(name) for name in named.splitlines() if name)
     cache_bytes = 1e9 * config.settings_of(FetchedForm).cache_gb
     reading = Reading(targets == "classes", cache_bytes, config.read.workers)

@@ -119,18 +119,18 @@ class MAE(MaskedPrediction):
         model = without_parts(mae.model, ("representation_size",), {})
         assert isinstance(model, ViT)  # as every encoder of a MaskedPrediction
         tensors, described = published_tensors(model, mae.decoder, mae.config, authors=authors)
-        with replacing(path) as beside:
+        with replacing(path) as temporary:
             if authors:
-                write_torch({"model": tensors}, beside)
+                write_torch({"model": tensors}, temporary)
             else:
-                beside.mkdir()
-                write_state_dict(tensors, beside / "model.safetensors")
-                write_json(described, beside / "config.json")
-                write_json(preprocessor_config(model.preprocessing), beside / "preprocessor_config.json")
-                write_card(model, beside, checkpoint_formats()[format], path.resolve().name, license)
+                temporary.mkdir()
+                write_state_dict(tensors, temporary / "model.safetensors")
+                write_json(described, temporary / "config.json")
+                write_json(preprocessor_config(model.preprocessing), temporary / "preprocessor_config.json")
+                write_card(model, temporary, checkpoint_formats()[format], path.resolve().name, license)
             known = {ours: getattr(mae.config, ours) for ours, _, _ in SETTINGS}
             with no_warnings():
-                again = MAE.load(beside, **({"heads": model.config.heads} | known if authors else {}))
+                again = MAE.load(temporary, **({"heads": model.config.heads} | known if authors else {}))
             rng = torch_generator(0, "read back")
             images = torch.randn(2, model.config.channels, *model.config.image_size, generator=rng)
             masking = mae.mask(mae.draw(2, rng))
