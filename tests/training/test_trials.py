@@ -470,7 +470,7 @@ def test_what_is_ahead_but_cannot_answer_stays_in_the_table_and_says_why(
     )
     run = RunDirectory.create(tmp_path / "run", RunConfig())
     run.save_model(network)
-    if table.held_out:
+    if table.uses_validation:
         (run.path / "metrics.jsonl").write_text('{"step": 1, "epoch": 1}\n')
     monkeypatch.setattr(trials, "network_outputs", lambda *_, **__: wrong_answers(table, [18, 19]))
     monkeypatch.setattr(trials, "final_model", lambda *_: network)
@@ -480,11 +480,11 @@ def test_what_is_ahead_but_cannot_answer_stays_in_the_table_and_says_why(
     comparison = trials.CandidateComparison(trials.TrainingMethod("b", "scratch"), table)
     _, sentences = comparison.choose(trained, **options)
     rows = json.loads((run.path / "candidates.json").read_text())
-    short = "a (short trial)" if table.held_out else "a"
-    assert rows[0]["name"] == ("b" if table.held_out else "knn")
+    short = "a (short trial)" if table.uses_validation else "a"
+    assert rows[0]["name"] == ("b" if table.uses_validation else "knn")
     assert rows[1]["name"] == short
     assert [each["name"] for each in rows if each["passed_over"]] == [short]
-    assert any(each["name"] == "mean of b and knn" for each in rows) == table.held_out
+    assert any(each["name"] == "mean of b and knn" for each in rows) == table.uses_validation
     for language, words in (("en", "cannot answer: network not kept"), ("ko", "네트워크가 남아 있지 않아")):
         with speaking(language):
             assert words in candidate_title(rows[1])

@@ -125,13 +125,13 @@ def export(
     check_replaceable(path, format, holds)
     writer = writer_of(format, precision, with_preprocessing)
     copied = on_cpu(model)
-    about: dict[str, object] = {
+    metadata: dict[str, object] = {
         **description(copied),
         "license": copied.origin.license if copied.origin else None,
         "parameters": sum(each.numel() for each in copied.parameters()),
         "precision": precision,
     }
-    about |= {"inputs": PIXELS} if with_preprocessing else {}
+    metadata |= {"inputs": PIXELS} if with_preprocessing else {}
     ending = path.suffix or (f".{format}" if holds else "")
     outputs = (FromPixels if with_preprocessing else ExportedOutputs)(copied)
     with (
@@ -144,7 +144,7 @@ def export(
     ):
         outputs.eval()
         path.parent.mkdir(parents=True, exist_ok=True)
-        difference = writer.write(outputs, temporary, about, samples)
+        difference = writer.write(outputs, temporary, metadata, samples)
     size = sum(each.stat().st_size for each in (path.iterdir() if path.is_dir() else [path]))
     return ExportedFile(path, format, precision, size, difference, OPSET if format == "onnx" else None)
 
@@ -243,8 +243,8 @@ def calibration_pixels(model: Model, images: ImageDataset) -> list[NDArray[np.ui
     return [model.preprocessing.opened(image).array()[None] for _, image in rows]
 
 
-def as_json(about: dict[str, object]) -> dict[str, str]:
-    return {name: json.dumps(value, ensure_ascii=False) for name, value in about.items()}
+def as_json(metadata: dict[str, object]) -> dict[str, str]:
+    return {name: json.dumps(value, ensure_ascii=False) for name, value in metadata.items()}
 
 
 def signature(outputs: nn.Module) -> tuple[str, list[str], tuple[str, ...]]:
@@ -261,12 +261,12 @@ def verified(outputs: nn.Module, path: Path, *, exact: bool = True) -> float:
     return checked(outputs, compute, TOLERANCE if exact else math.inf)
 
 
-def write_onnx(outputs: nn.Module, path: Path, about: dict[str, object], samples: Samples) -> float:
-    save_onnx(outputs, path, about)
+def write_onnx(outputs: nn.Module, path: Path, metadata: dict[str, object], samples: Samples) -> float:
+    save_onnx(outputs, path, metadata)
     return verified(outputs, path)
 
 
-def save_onnx(outputs: nn.Module, path: Path, about: dict[str, object]) -> None:
+def save_onnx(outputs: nn.Module, path: Path, metadata: dict[str, object]) -> None:
     """Write an ONNX file in fp32. Raises InputError: ONNX cannot be had, or cannot hold the model."""
     require_packages("onnx", "onnxruntime", "onnxscript", extra="export", what="export to ONNX")
     model: Any = outputs.model
@@ -283,7 +283,7 @@ def save_onnx(outputs: nn.Module, path: Path, about: dict[str, object]) -> None:
     assert written is not None
     graph = written.model
     name_axes(graph.graph, axes)
-    graph.metadata_props.update(as_json(about))
+    graph.metadata_props.update(as_json(metadata))
     written.save(path)
 
 
@@ -312,20 +312,22 @@ def keep_padding(graph: torch.fx.Graph) -> None:
             pooling.replace_input_with(padded, same)
 
 
-def write_torch_program(outputs: nn.Module, path: Path, about: dict[str, object], samples: Samples) -> float:
-    extra = {f"{name}.json": value for name, value in as_json(about).items()}
-    program = with_int8_products(outputs) if about["precision"] == "int8" else outputs
+def write_torch_program(
+    outputs: nn.Module, path: Path, metadata: dict[str, object], samples: Samples
+) -> float:
+    extra = {f"{name}.json": value for name, value in as_json(metadata).items()}
+    program = with_int8_products(outputs) if metadata["precision"] == "int8" else outputs
     written = io.BytesIO()  # into a file on a full disk PyTorch would end the process
     torch.export.save(traced(program), written, extra_files=extra)
     path.write_bytes(written.getbuffer())
-    return verified(outputs, path, exact=about["precision"] == "fp32")
+    return verified(outputs, path, exact=metadata["precision"] == "fp32")
 
 
-def write_weights(outputs: nn.Module, path: Path, about: dict[str, object], samples: Samples) -> float:
+def write_weights(outputs: nn.Module, path: Path, metadata: dict[str, object], samples: Samples) -> float:
     """Write the weights under the model's own names in float32, with the description in the file's header."""
     model: Any = outputs.model
     state = {name: tensor.float().contiguous() for name, tensor in model.state_dict().items()}
-    write_safetensors(state, path, metadata=as_json(about))
+    write_safetensors(state, path, metadata=as_json(metadata))
     return 0.0
 
 

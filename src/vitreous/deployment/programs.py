@@ -61,17 +61,17 @@ class Exported(NamedTuple):
     """An exported file that is open: what it says of itself, and what computes its outputs."""
 
     path: Path
-    about: dict[str, Any]  # from JSON
+    metadata: dict[str, Any]  # from JSON
     compute: Compute
 
     @property
     def preprocessing(self) -> Preprocessing:
-        return Preprocessing.model_validate(self.about["preprocessing"])
+        return Preprocessing.model_validate(self.metadata["preprocessing"])
 
     @property
     def labels(self) -> list[str]:
         """The labels of the outputs, or their numbers."""
-        return list(self.about["labels"] or map(str, range(self.about["model"]["num_classes"])))
+        return list(self.metadata["labels"] or map(str, range(self.metadata["model"]["num_classes"])))
 
 
 class Substitute(NamedTuple):
@@ -143,16 +143,16 @@ def open_exported(path: Path) -> Exported:
     computes it is not installed, the file is damaged, or does not say what it is."""
     described, compute = format_named(path).open(path)
     try:
-        about = {name: json.loads(described.get(name, "null")) for name in ABOUT}
-        found = Exported(path, about, compute)
-        found.preprocessing, about["kind"], about["model"].get("num_classes")
+        metadata = {name: json.loads(described.get(name, "null")) for name in ABOUT}
+        found = Exported(path, metadata, compute)
+        found.preprocessing, metadata["kind"], metadata["model"].get("num_classes")
     except (AttributeError, TypeError, ValueError, ValidationError):
         raise InputError(
             f"{path} does not describe its model: export it again with vitreous export"
         ) from None
-    if about["kind"] in kinds():
+    if metadata["kind"] in kinds():
         raise InputError(
-            f"{path} is an exported {about['kind']}, which vitreous does not run: pass its run instead"
+            f"{path} is an exported {metadata['kind']}, which vitreous does not run: pass its run instead"
         )
     return found
 
@@ -164,20 +164,22 @@ def open_program(path: Path) -> Program:
     from vitreous.models.model import Program
 
     found = open_exported(path)
-    if found.about["inputs"] == PIXELS:
+    if found.metadata["inputs"] == PIXELS:
         raise InputError(
             f"{path} takes pixels and gives probabilities: {Param('threshold')}, {Param('out')} and commands "
             "other than predict need normalized images, as does every .pt2: export it without "
             f"{Param('with_preprocessing')}"
         )
     try:
-        config = CONFIGS[found.about["kind"]].model_validate(found.about["model"])
+        config = CONFIGS[found.metadata["kind"]].model_validate(found.metadata["model"])
     except (KeyError, ValidationError):
         raise InputError(f"{path} holds an unknown kind of model: export it again") from None
     weights = path / "model.bin" if path.is_dir() else path
     digest = hashlib.sha256(weights.read_bytes()).digest()
-    about = found.about
-    return Program(path, found.compute, config, found.preprocessing, about["labels"], about["task"], digest)
+    metadata = found.metadata
+    return Program(
+        path, found.compute, config, found.preprocessing, metadata["labels"], metadata["task"], digest
+    )
 
 
 def check_weights(model: object, what: str) -> None:

@@ -39,9 +39,9 @@ class TorchlessClassifier:
     def __init__(self, exported: Exported, top: int, batch_size: int | None, workers: int | None) -> None:
         self.exported, self.top = exported, top
         self.batch_size, self.workers = batch_size or BATCH, worker_count(workers) or 1
-        self.takes_pixels = exported.about["inputs"] == PIXELS
+        self.takes_pixels = exported.metadata["inputs"] == PIXELS
         self.preprocessing, self.labels = exported.preprocessing, exported.labels
-        self.task_name: str = exported.about["task"]
+        self.task_name: str = exported.metadata["task"]
         self.about: dict[str, object] = {}
 
     def is_slow_for(self, images: int) -> bool:
@@ -95,8 +95,8 @@ def open_torchless(file: Path) -> Exported | None:
     if format is None or format.package is None:
         return None
     found = open_exported(file)
-    of_classes = outputs_of_task(found.about["task"]) in CLASSES
-    return found if of_classes and found.about["model"].get("num_classes") else None
+    of_classes = outputs_of_task(found.metadata["task"]) in CLASSES
+    return found if of_classes and found.metadata["model"].get("num_classes") else None
 
 
 def prepared(image: Stored, how: Preprocessing) -> Float[np.ndarray, "C H W"]:
@@ -109,10 +109,10 @@ def prepared(image: Stored, how: Preprocessing) -> Float[np.ndarray, "C H W"]:
 
 def probabilities(found: Exported, images: Sequence[PreparedImage]) -> Float[np.ndarray, "B classes"]:
     """Return the probability of each label of images."""
-    if found.about["inputs"] == PIXELS:  # of its own size each
+    if found.metadata["inputs"] == PIXELS:  # of its own size each
         return np.concatenate([found.compute(image[None], 1)[0] for image in images])
     logits = found.compute(np.stack(images), 1)[0].astype(np.float32)
-    if outputs_of_task(found.about["task"]) == "sigmoid":
+    if outputs_of_task(found.metadata["task"]) == "sigmoid":
         return np.exp(-np.logaddexp(0, -logits))  # without an overflow
     powers = np.exp(logits - logits.max(axis=1, keepdims=True))
     return powers / powers.sum(axis=1, keepdims=True)

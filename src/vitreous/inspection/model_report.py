@@ -99,13 +99,13 @@ def write_model_report(
     folder: Path,
     request: InspectionRequest,
     *,
-    more: Sequence[Exhibit] = (),
+    own_figures: Sequence[Exhibit] = (),
     classes: int | None = None,
 ) -> Inspection:
     """Run `model` on images (with their names); write report.html, figures and arrays.npz into `folder`.
 
     Args:
-        more: figures that only this kind of model has; they come first.
+        own_figures: those that only this kind of model has; they come first.
         classes: how many the whole model has, where `model` is but a part of it; else its own.
 
     Raises:
@@ -114,7 +114,7 @@ def write_model_report(
     name = short_name(request.name)
     model.eval()
     whole_model, model = model, network_to_show(model)
-    parts: list[Exhibit | LeftOut] = list(more)
+    parts: list[Exhibit | LeftOut] = list(own_figures)
     seen = OfViT()
     if isinstance(model, ViT):
         seen = vit_exhibits(model, images, request)

@@ -63,9 +63,9 @@ def catalog(language: str) -> CatalogTree:
     return whole
 
 
-def extend_catalog(tree: CatalogTree, more: Mapping[str, Any]) -> None:
-    """Put the entries of `more` into a tree, which has none of them yet, each text in one line."""
-    for name, entry in more.items():
+def extend_catalog(tree: CatalogTree, entries: Mapping[str, Any]) -> None:
+    """Put the entries into a tree, which has none of them yet, each text in one line."""
+    for name, entry in entries.items():
         if isinstance(entry, str):
             assert name not in tree, f"{name} is in two catalogs"
             tree[name] = " ".join(entry.split())

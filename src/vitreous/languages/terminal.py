@@ -35,13 +35,13 @@ class CallError(InputError):
         super().__init__(said(english, **values))
 
 
-def said_time(seconds: float, *, about: bool = False) -> str:
+def said_time(seconds: float, *, estimated: bool = False) -> str:
     """Return a time in the unit that suits it.
 
     Args:
-        about: it is an estimate: whole seconds, minutes or tenths of hours.
+        estimated: whether it is an estimate: whole seconds, minutes or tenths of hours.
     """
-    if about:
+    if estimated:
         unit = 1 if seconds < 120 else 60 if seconds < 7200 else 360
         seconds = unit * max(round(seconds / unit), 1)
     number, unit_name = duration(seconds).split(" ")

@@ -298,15 +298,15 @@ class CandidateTable:
         return cls(data, problem, validation, "validation", truth, device, before, most=most)
 
     @property
-    def held_out(self) -> bool:
-        """Whether the images are others than the training images."""
+    def uses_validation(self) -> bool:
+        """Whether the images that decide are others than the training images."""
         return self.measured_on == "validation"
 
     @cached_property
     def content(self) -> str:
         """A hash of the images that candidates learned from, and of those that decided."""
         digest = hashlib.blake2b(f"{self.measured_on} {self.before}".encode(), digest_size=20)
-        for images in (self.data.train, self.images) if self.held_out else (self.data.train,):
+        for images in (self.data.train, self.images) if self.uses_validation else (self.data.train,):
             rows = np.arange(len(images))
             names = [images.key(row) for row in range(len(images))]
             digest.update(json.dumps([names, images.fingerprints(rows)]).encode())
@@ -334,7 +334,7 @@ class CandidateTable:
         self.candidates.append(Candidate(tuple(parts), outputs, trial))
         return trial
 
-    def measured(self, names: Sequence[str], outputs: Outputs, **more: Any) -> Trial:
+    def measured(self, names: Sequence[str], outputs: Outputs, **facts: Any) -> Trial:
         """Return the row of answers."""
         known, measures = has_answer(outputs), self.problem.measures
         found, truth = outputs[known], self.truth[known]
@@ -352,7 +352,7 @@ class CandidateTable:
                     score, low, high = (max(each, 0.0) for each in (score, low, high))
                 loss += (like.trial.loss or 0.0) - measures.loss(theirs, of)
         interval = Interval(low, high)
-        return Trial(name, score, interval, len(truth), measured_on, measures.score, loss, **more)
+        return Trial(name, score, interval, len(truth), measured_on, measures.score, loss, **facts)
 
     def most_like(self, outputs: Outputs) -> Candidate | None:
         """Return the candidate without steps whose answers are most like others, to the images that have
@@ -385,7 +385,7 @@ class CandidateTable:
         for each in sorted(self.candidates, key=lambda each: each.trial.merit, reverse=True):
             (passed_over if each.trial.passed_over else ranked).append(each)
         without_steps = next((each for each in ranked if not each.learns), None)
-        if not self.held_out and without_steps is not None:
+        if not self.uses_validation and without_steps is not None:
             first, by_chance = list[Candidate](), list[Candidate]()
             place = next(place for place, each in enumerate(ranked) if each is without_steps)
             for each in ranked[:place]:
@@ -471,7 +471,7 @@ def add_classical(table: CandidateTable, *, flip: tuple[float, float], tell: Cal
     table.learned = learned = classical.learned
     fitting = sum(each.method.seconds for each in classical.methods)
     table.seconds_to_read = (time.monotonic() - began - fitting) / len(learned.rows)
-    others = read_others(table, learned.prepared) if table.held_out else None
+    others = read_others(table, learned.prepared) if table.uses_validation else None
     reading = time.monotonic() - began - sum(each.method.seconds for each in classical.methods)
     for fitted in classical.methods:
         method = fitted.method
@@ -521,7 +521,7 @@ def add_frozen(table: CandidateTable, name: str, config: RunConfig, *, tell: Cal
     for kind, fit in kinds:
         fitted = fit(f"{kind} on {name}", name, frozen.train, truth, problem)
         outputs = scattered(fitted.answers, frozen.rows, table.before or len(data.train))
-        if table.held_out:
+        if table.uses_validation:
             assert frozen.other is not None
             other, other_rows = frozen.other
             asked = fitted.ask(other.values)

@@ -70,7 +70,7 @@ class Forecast(Result):
             said(
                 "time: about {time} on {device} in {precision}; each step takes {step} to compute and "
                 "{reading} to read",
-                time=said_time(self.seconds, about=True),
+                time=said_time(self.seconds, estimated=True),
                 device=self.device,
                 precision=self.precision,
                 step=said_time(self.step_seconds),

@@ -223,7 +223,7 @@ class ImageTask(Task[ImageConfigT, ImagesT, ImageDataset, ModelT]):
     def validation(self, config: ImageConfigT, data: ImagesT, world: World = ALONE) -> Measure | None:
         """Return what measures the model on the validation set, in the precision of the training."""
         images, size = self.validation_images(data), config.training.machine_config.evaluation_batch_size
-        more = self.validation_measures(config, data)
+        measures = self.validation_measures(config, data)
         if not images:
             return None
         workers = loading_workers(config.data.read.workers)
@@ -233,7 +233,7 @@ class ImageTask(Task[ImageConfigT, ImagesT, ImageDataset, ModelT]):
             options = Batching(device=device, batch_size=size, workers=workers, world=world)
             with autocast(config.training.precision, device):
                 found = dict(self.validation_scores(config, model, images, **options))
-                for each in more:
+                for each in measures:
                     found |= each(model, **options)
             return found
 

@@ -126,9 +126,9 @@ class Plan(Generic[ConfigT, DataT]):
         assert self.run is not None
         return self.run
 
-    def with_reasons(self, *more: str) -> Plan[ConfigT, DataT]:
+    def with_reasons(self, *reasons: str) -> Plan[ConfigT, DataT]:
         """Return it with more reasons."""
-        return replace(self, reasons=(*self.reasons, *more))
+        return replace(self, reasons=(*self.reasons, *reasons))
 
 
 @dataclass(frozen=True)

@@ -272,7 +272,7 @@ def compare_candidates(trials: Trials) -> tuple[TrainingMethod, tuple[str, ...]]
         trainings = [*trainings[:-1], *small]
     elif side >= DETAILED and has_validation(data):
         trainings.append(TrainingMethod("from scratch at 128x128", "finer", settings={"model": FINER}))
-    is_needed = len(trainings) > 1 or not table.held_out or bool(table.best and not is_small)
+    is_needed = len(trainings) > 1 or not table.uses_validation or bool(table.best and not is_small)
     if is_needed and (trials.asked or not table.is_solved):
         for training in trainings:
             # A run that was interrupted has tried it already.
@@ -388,16 +388,16 @@ class Trials:
         facts["decision"] = asdict(decision) if decision else None
         keep_trials(folder, self.table, facts)
 
-    def is_within(self, share: float, more: float = 0.0) -> bool:
+    def is_within(self, share: float, seconds: float = 0.0) -> bool:
         """Return whether something that takes so many seconds would end within a share of the time."""
-        return self.minutes is None or self.clock.seconds + more < share * 60 * self.minutes
+        return self.minutes is None or self.clock.seconds + seconds < share * 60 * self.minutes
 
-    def has_time_for(self, encoder: str, share: float, more: float = 0.0) -> bool:
+    def has_time_for(self, encoder: str, share: float, seconds: float = 0.0) -> bool:
         """Return whether an encoder can be tried within a share of the time, where its features take so many
         seconds; say so if not."""
-        if self.is_within(share, more):
+        if self.is_within(share, seconds):
             return True
-        enough = math.floor((self.clock.seconds + more) / share / 60) + 1
+        enough = math.floor((self.clock.seconds + seconds) / share / 60) + 1
         self.tell(
             said(
                 "{name} is not tried, since too little time is left for it: give --minutes {more} or more",
@@ -470,7 +470,7 @@ class Trials:
     @property
     def are_too_short(self) -> bool:
         """Whether short trials would end before they have learned anything, each of every fold."""
-        folds = 1 if self.table.held_out else FOLDS
+        folds = 1 if self.table.uses_validation else FOLDS
         seconds = 60 * (self.minutes or math.inf) * SHARE / folds
         return seconds < SHORTEST_TRIAL * self.clock.slowness
 
@@ -494,7 +494,7 @@ class Trials:
         took = self.clock.seconds - began if is_new else self.seconds_for_photos(128)
         self.photos_left, self.photos_took = name, took
         # No network follows where each fold's short trial, by which it would be chosen, is too short.
-        if self.are_too_short and not self.table.held_out:
+        if self.are_too_short and not self.table.uses_validation:
             self.add_photos_left()
         elif self.is_within(FROZEN_UNTIL, self.seconds_for_photos(224)):
             self.add_photos_at(name, 224)
@@ -537,7 +537,7 @@ class Trials:
         if self.minutes is not None:
             config = with_training(config, length=length_of(minutes=self.minutes))
         parts = [(data, np.arange(len(table.images)))]
-        if not table.held_out:
+        if not table.uses_validation:
             parts.clear()
             grouped = table.problem._replace(groups=data.train.together())
             for rows, others in grouped.folds(table.truth):
@@ -558,7 +558,7 @@ class Trials:
         row = table.add([training.part], outputs, seconds=self.last, speed=speed)
         if self.run is not None:
             alone = [each.trial.merit for each in table.candidates if each.learns and len(each.parts) == 1]
-            if table.held_out and network is not None and row.merit == max(alone):
+            if table.uses_validation and network is not None and row.merit == max(alone):
                 save_short_trial(self.run.path, network, row.name)
             self.keep(self.run.path)
         self.tell(row.sentence())
@@ -603,7 +603,7 @@ class Trials:
                     )
                 )
             name_and_score = {"name": ahead.trial.title(), "score": ahead.trial.text(ahead.trial.score)}
-            if self.table.held_out:
+            if self.table.uses_validation:
                 notes.append(
                     said(
                         "so far, {name} is ahead with {score}: the best candidate at the end becomes the "
@@ -616,7 +616,7 @@ class Trials:
             nothing = self.why_nothing(ahead, tried.get(name), several=len(trainings) > 1)
         if nothing:
             return replace(training, length=NOTHING), (*notes, nothing)
-        if ahead is not None and not self.table.held_out:
+        if ahead is not None and not self.table.uses_validation:
             notes.append(said("a network is trained for the requested length, but does not become the model"))
         elif name in tried:
             notes.append(
@@ -631,19 +631,19 @@ class Trials:
             tried: the best short trial.
             several: whether there was another.
         """
-        if tried is None and not self.table.held_out:
+        if tried is None and not self.table.uses_validation:
             return said(
                 "nothing is trained: the time left is too short for trials that would choose what to train"
             )
         if self.table.is_solved and not self.asked:
             return said("nothing is trained: {name} answers all of them correctly", name=ahead.trial.title())
-        may_end = (several or not self.table.held_out) and not self.asked
+        may_end = (several or not self.table.uses_validation) and not self.asked
         if tried is not None and may_end and self.table.is_clearly_worse(tried, ahead):
             return said(
                 "nothing is trained: after its short trial, {name} is worse by more than chance",
                 name=tried.trial.title(),
             )
-        if not self.table.held_out and not (self.asked and self.minutes is None):
+        if not self.table.uses_validation and not (self.asked and self.minutes is None):
             return said(
                 "nothing is trained: with fewer than {count} validation images, a longer training could not "
                 "be compared with {name}",
@@ -842,7 +842,7 @@ def last_comparison(
     """Return the first of the table once the trained network is in it, beside the short trials: the best of
     these answers where the longer training is no better."""
     learned, kept = bool(trained.run.metrics()), short_trial_of(trained.run.path)
-    if table.held_out:
+    if table.uses_validation:
         table.candidates = [each.as_short(kept) for each in table.candidates]
         if learned:
             outputs = network_outputs(

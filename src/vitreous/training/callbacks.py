@@ -333,7 +333,7 @@ class Display(Callback):
         spent = self.clock() - self.first[1] if self.first else 0.0
         self.next_reading = self.clock() + max(SILENCE, (spent + (left or 0.0)) / LINES)
         last = left is None or learner.step >= total
-        words = "" if last else "  " + said("about {time} left", time=said_time(left or 0.0, about=True))
+        words = "" if last else "  " + said("about {time} left", time=said_time(left or 0.0, estimated=True))
         place = said("step {step}/{total}", step=learner.step, total=total)
         self.write(f"{place}  {metrics_line(row)}{words}")
 
@@ -373,7 +373,7 @@ def plan_line(trainer: Training, step_seconds: float) -> str:
         )
     return said(
         "plan: {steps} steps ({epochs} epochs), about {time} at {step} a step, peak memory {peak}",
-        time=said_time(left * step_seconds, about=True),
+        time=said_time(left * step_seconds, estimated=True),
         **values,
     )
 

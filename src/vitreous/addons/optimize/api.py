@@ -58,7 +58,7 @@ def optimize(model: Any, data: Any = None, **options: Unpack[OptimizeOptions]) -
         answerer.to(how["device"]).eval(),
         folder,
         held.examples,
-        about={"model": str(path), "source": held.source, "part": held.part},
+        facts={"model": str(path), "source": held.source, "part": held.part},
         engines=chosen,
         budget=budget,
         timed_batch=timed_batch,

@@ -153,7 +153,7 @@ def optimize(
     *,
     budget: float,
     engines: Sequence[str],
-    about: dict[str, Any],
+    facts: dict[str, Any],
     timed_batch: int = 8,
     say: Callable[[str], None] = lambda line: None,
     **batching: Unpack[Batching],
@@ -165,7 +165,7 @@ def optimize(
         folder: of its weights, beside which the choice is written.
         images: to measure accuracy on, and to calibrate on.
         budget: accuracy that may be lost, 0.003 for 0.3%.
-        about: model, source and part, for the result.
+        facts: model, source and part, for the result.
         timed_batch: images of a batch whose time decides.
         say: is called with a sentence about each candidate that cannot be had.
 
@@ -219,7 +219,7 @@ def optimize(
         assert chosen  # the first is always within the budget
         written = keep(folder, best, *chosen, rows)
     return Optimization(
-        **about,
+        **facts,
         count=len(images),
         budget=budget,
         batch_size=timed_batch,

@@ -44,14 +44,14 @@ def open_openvino(path: Path) -> tuple[Mapping[str, str], Compute]:
     require_packages("openvino", extra="cpu", what=str(path))
     try:
         described = read_text(path / DESCRIPTION)
-        about = {name: json.dumps(value) for name, value in json.loads(described).items()}
+        metadata = {name: json.dumps(value) for name, value in json.loads(described).items()}
     except (OSError, ValueError, AttributeError):
         raise InputError(
             f"{path} does not describe its model: export it again with vitreous export"
         ) from None
-    lower = json.loads(about.get("precision", "null")) in ("bf16", "int8")
-    full = not lower or json.loads(about.get("inputs", "null")) == PIXELS
-    return about, openvino_compute(path / GRAPH, full=full)
+    lower = json.loads(metadata.get("precision", "null")) in ("bf16", "int8")
+    full = not lower or json.loads(metadata.get("inputs", "null")) == PIXELS
+    return metadata, openvino_compute(path / GRAPH, full=full)
 
 
 def openvino_compute(graph: Path | openvino.Model, *, full: bool) -> Compute:
@@ -126,7 +126,7 @@ def import_openvino() -> ModuleType:
 
 
 def write_openvino(
-    outputs: nn.Module, path: Path, about: dict[str, Any], samples: Sequence[NDArray[np.float32]]
+    outputs: nn.Module, path: Path, metadata: dict[str, Any], samples: Sequence[NDArray[np.float32]]
 ) -> float:
     """Write a folder in fp32, bf16 or int8. Returns how far its outputs are from the model's."""
     require_packages("openvino", extra="cpu", what="export to OpenVINO")
@@ -143,18 +143,22 @@ def write_openvino(
     graph.input(0).get_tensor().set_names({source})
     for output, name in zip(graph.outputs, names, strict=True):
         output.get_tensor().set_names({name})
-    if about["precision"] == "int8":
-        exact = exact_operations(graph, about["task"], prepares=source == PIXELS)
+    if metadata["precision"] == "int8":
+        exact = exact_operations(graph, metadata["task"], prepares=source == PIXELS)
         graph = quantized(graph, samples, exact)
     # Before it is rounded to a lower precision it must be the model.
-    difference = checked(outputs, openvino_compute(graph, full=True)) if about["precision"] == "bf16" else 0.0
+    difference = (
+        checked(outputs, openvino_compute(graph, full=True)) if metadata["precision"] == "bf16" else 0.0
+    )
     path.mkdir()
     ov.save_model(graph, path / GRAPH, compress_to_fp16=False)
-    described = json.dumps(about, ensure_ascii=False, indent=1)
+    described = json.dumps(metadata, ensure_ascii=False, indent=1)
     (path / DESCRIPTION).write_text(described, encoding="utf-8")
-    if about["precision"] == "bf16" and not has_bf16(processor_flags()):
+    if metadata["precision"] == "bf16" and not has_bf16(processor_flags()):
         return difference
-    return checked(outputs, open_openvino(path)[1], TOLERANCE if about["precision"] == "fp32" else math.inf)
+    return checked(
+        outputs, open_openvino(path)[1], TOLERANCE if metadata["precision"] == "fp32" else math.inf
+    )
 
 
 OPENVINO = ProgramFormat("openvino", "openvino", open_openvino, package="openvino", holds=FOLDER)

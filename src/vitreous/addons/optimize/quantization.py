@@ -27,7 +27,7 @@ Node = TypeVar("Node")
 
 
 def write_onnx_int8(
-    outputs: nn.Module, path: Path, about: dict[str, Any], samples: Sequence[NDArray[np.float32]]
+    outputs: nn.Module, path: Path, metadata: dict[str, Any], samples: Sequence[NDArray[np.float32]]
 ) -> float:
     """Write an ONNX file with products in int8. Returns how far its outputs are from the model's. Raises
     InputError: it has a head of which NNCF quantizes nothing."""
@@ -40,14 +40,14 @@ def write_onnx_int8(
         )
     from vitreous.deployment.export import save_onnx, signature, verified
 
-    save_onnx(outputs, path, about)
+    save_onnx(outputs, path, metadata)
     source = signature(outputs)[0]
     import onnx
 
     loaded = onnx.load(path)
     del loaded.graph.value_info[:]
     described = list(loaded.metadata_props)
-    exact = exact_nodes(loaded.graph, about["task"], prepares=source == PIXELS)
+    exact = exact_nodes(loaded.graph, metadata["task"], prepares=source == PIXELS)
     small = quantized(loaded, [{source: each} for each in samples], exact)
     del small.metadata_props[:]
     small.metadata_props.extend(described)

@@ -165,7 +165,9 @@ def write_segmenter_report(
         figures.append(class_attention_figure(model, segmented[:ATTENDED], classes))
     about = f"{phrase('inspection.encoder-of-segmenter')} {request.about}".strip()
     request = replace(request, about=about)
-    return write_model_report(model.encoder, images, folder, request, more=figures, classes=len(classes))
+    return write_model_report(
+        model.encoder, images, folder, request, own_figures=figures, classes=len(classes)
+    )
 
 
 def class_attention_figure(

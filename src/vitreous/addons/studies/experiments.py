@@ -79,11 +79,11 @@ def positions() -> Study:
 
 
 def swept(
-    name: str, trial: TrainingSetup, factor: float = 1.0, paper: str = "", more: tuple[float, ...] = ()
+    name: str, trial: TrainingSetup, factor: float = 1.0, paper: str = "", rates: tuple[float, ...] = ()
 ) -> list[Variant]:
-    """Return a group: the trial with each of the learning rates and `more` of them, all times `factor`."""
+    """Return a group: the trial with each of `RATES` and of `rates`, all times `factor`."""
     variants: list[Variant] = []
-    for rate in RATES + more:
+    for rate in RATES + rates:
         times = factor * rate
         changed = trial.change(rate=trial.rate * times)
         variants.append(Variant(f"{name}, rate x{times:g}", changed, paper, name, times))
@@ -106,11 +106,11 @@ def optimizer() -> Study:
     been run."""
     variants = list[Variant]()
     resnet = ARCHITECTURES["ResNet"].change(rate=1e-2)
-    for name, trial, more in (("ResNet", resnet, (10.0,)), ("ViT", ARCHITECTURES["ViT"], ())):
+    for name, trial, rates in (("ResNet", resnet, (10.0,)), ("ViT", ARCHITECTURES["ViT"], ())):
         trial = count(trial, MANY, steps=LONG)
-        variants += swept(f"{name}, Adam", trial, more=more)
+        variants += swept(f"{name}, Adam", trial, rates=rates)
         sgd = trial.change(optimizer="sgd", weight_decay=0.0)
-        variants += swept(f"{name}, SGD", sgd, SGD_FACTOR, more=more)
+        variants += swept(f"{name}, SGD", sgd, SGD_FACTOR, rates=rates)
     return Study("optimizer", tuple(variants), (), measure="few-shot")
 
 
