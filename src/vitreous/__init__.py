@@ -2,7 +2,7 @@
 
     import vitreous as vt
     model = vt.create("ViT-B/16", num_classes=10, image_size=224)
-    model = vt.load("B_16.npz")                  # any published format; detected from the content
+    model = vt.load("B_16.npz")                  # of any supported format, which is detected
     vt.save(model, "out.npz", format="google")
     logits = model(model.preprocessing(images))
     run = vt.train("images/")                    # vt.Run: .model, .metrics, .evaluation, .report, .resume()

@@ -508,6 +508,20 @@ def test_every_column_of_a_table_has_a_name(language: str) -> None:
                 assert all(cell.strip() for cell in head.strip().strip("|").split("|")), f"{page}: {head}"
 
 
+@pytest.mark.parametrize(
+    ("language", "said"),
+    [
+        ("en", r"(\d+) formats; (\d+) more are read-only"),
+        ("ko", r"(\d+)가지 형식 읽기·쓰기, (\d+)가지는 읽기만"),
+    ],
+)
+def test_the_readme_counts_the_formats(language: str, said: str) -> None:
+    """Those of other codebases."""
+    formats = {name: about for name, about in vitreous.list_formats().items() if name != "vitreous"}
+    read = sum(about.endswith("(only read)") for about in formats.values())
+    assert re.findall(said, text_of(README, language)) == [(str(len(formats) - read), str(read))]
+
+
 # What never ends by itself, unless it goes on in the background.
 ENDLESS = re.compile(r"^(?:vitreous serve|python -m http\.server|tensorboard)\b[^&]*$", re.MULTILINE)
 
