@@ -1,4 +1,6 @@
-"""What is not as it was in version 0.1 stands in the changelog, and what to write instead exists."""
+"""What is not as it was in version 0.1 stands in the changelog, and what to write instead exists; the names
+of the settings are those of a kept list, which `python tests/stability/test_changes.py` writes again.
+"""
 
 import re
 from collections.abc import Iterator
@@ -7,12 +9,15 @@ from typing import Any, get_args
 
 from pydantic import BaseModel
 
+from vitreous.extensions import tasks
 from vitreous.models.settings import parse_value, set_leaf
+from vitreous.tasks import task_named
 from vitreous.training.config import RunConfig
 from vitreous.training.settings import configure
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = Path(__file__).parent / "0.1" / "settings.txt"  # of a training on images, as 0.1 had them
+KEPT = Path(__file__).with_name("settings.txt")
 
 
 def classes_in(annotation: Any) -> Iterator[type[BaseModel]]:
@@ -27,6 +32,22 @@ def settings_of(config: type[BaseModel], group: str = "") -> Iterator[str]:
         yield group + name
         for part in classes_in(field.annotation):
             yield from settings_of(part, f"{group}{name}.")
+
+
+def listing() -> list[str]:
+    """Each setting of a configuration file, and the tasks that have it."""
+    of_tasks = {name: set(settings_of(task_named(name).config)) for name in tasks()}
+    found = []
+    for setting in sorted(set().union(*of_tasks.values())):
+        lacking = [task for task, settings in of_tasks.items() if setting not in settings]
+        having = [task for task in of_tasks if task not in lacking]
+        of_most = f"all but {', '.join(lacking)}" if lacking else "all"
+        found.append(f"{setting}: {of_most if len(lacking) < len(having) else ', '.join(having)}")
+    return found
+
+
+def test_settings_are_those_that_were_declared() -> None:
+    assert listing() == KEPT.read_text(encoding="utf-8").splitlines()
 
 
 def table() -> tuple[str, str]:
@@ -61,3 +82,7 @@ def test_each_value_that_the_table_of_changes_writes_is_understood() -> None:
             tree: dict[str, object] = {}
             set_leaf(tree, name, parse_value(each))
             configure(RunConfig(), tree)
+
+
+if __name__ == "__main__":
+    KEPT.write_text("\n".join(listing()) + "\n", encoding="utf-8")
