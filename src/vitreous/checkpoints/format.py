@@ -108,8 +108,8 @@ class Format:
             module.
         outer_names: how names of weights begin that are its own where the others have a prefix, as those of
             heads.
-        check: a function (file, known) that raises an InputError where config.json names a model of this
-            codebase that is not read; with `known` also where it names one that is not known.
+        check_architecture: a function (file, known) that raises an InputError where config.json names a model
+            of this codebase that is not read; with `known` also where it names one that is not known.
         unsaid: fields that its files do not tell and that the reader must be given; `bare_unsaid` likewise.
         typical: of the models that it is made for, the fields that are not those of the paper's.
         without: regular expressions of our weights that its models do not have: zero in what it holds.
@@ -134,7 +134,7 @@ class Format:
     outer_names: tuple[str, ...] = ()
     typical: Mapping[str, Any] = field(default_factory=dict)
     without: tuple[str, ...] = ()
-    check: Callable[[File, bool], object] | None = None
+    check_architecture: Callable[[File, bool], object] | None = None
 
     def recognizes(self, config: Mapping[str, object], names: str) -> bool:
         """Return whether a checkpoint with this config.json, the names of whose weights are the lines of

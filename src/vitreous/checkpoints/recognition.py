@@ -153,8 +153,8 @@ def recognize(file: File, format: str | None = None, key: str | None = None) -> 
 def check_foreign(file: File, format: str | None) -> None:
     """Raise InputError for a model of another package that is known not to be read, by what says so."""
     for each in formats_of_images():
-        if each.check:
-            each.check(file, format is None)
+        if each.check_architecture:
+            each.check_architecture(file, format is None)
     if what := what_is_this(UNKNOWN_PARTS, weights=all_names(file)):
         raise InputError(f"{file.where}: this is {what}")
 

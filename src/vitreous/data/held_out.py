@@ -60,7 +60,10 @@ from vitreous.whole_files import made_by_one, whole, write_csv
 
 VALIDATED = 300  # images of an automatic validation set
 ENOUGH_TO_VALIDATE = 200, 10  # images, in all and of a class; of fewer each is needed for training
-MOST_HELD_OUT = 2000  # texts: writing them takes long
+EXCLUDE = "exclude"  # the action of a row that names an image to leave out
+
+
+# ---- Train, validation and test
 
 
 def split(parts: SourceParts, config: DataConfig, *, where: str) -> SplitParts:
@@ -108,6 +111,55 @@ def split(parts: SourceParts, config: DataConfig, *, where: str) -> SplitParts:
     return train, validation, test
 
 
+def without_excluded(parts: SourceParts, file: Path) -> SourceParts:
+    """Return the parts of a source without the images that a CSV lists by their names. Where it has the
+    column action, as that of `vitreous data check --report`, only rows whose action is exclude count. Raises
+    InputError: the file cannot be read, or none of its images is in the data."""
+    try:
+        with io.StringIO(read_regular(file).decode("utf-8-sig", "surrogateescape"), newline="") as text:
+            rows = list(csv.DictReader(text))
+    except (OSError, csv.Error) as error:
+        why = getattr(error, "strerror", error)
+        raise InputError(f"cannot read {file}: {why}; pass a CSV file with a column path") from None
+    if any("path" not in row for row in rows):
+        raise InputError(f"{file} has no column path: list the images to exclude in it")
+    names = {compared(row["path"]) for row in rows if row.get("action", EXCLUDE) == EXCLUDE}
+
+    left = dict(parts)
+    left_out: list[ImageDataset] = []
+    known: set[str] = set()
+    for part, images in parts.items():
+        out = np.zeros(len(images), dtype=bool)
+        for index in range(len(images)):
+            given = names & {compared(images.key(index)), compared(images.name(index))}
+            out[index] = bool(given)
+            known |= given
+        if out.any():
+            left_out.append(images.subset(np.flatnonzero(out)))
+            left[part] = images.subset(np.flatnonzero(~out))
+    if names and not known:
+        raise InputError(
+            f"none of the {len(names)} images to exclude in {file} (such as {min(names)}) is in the data: "
+            "write paths relative to the data, as data check does"
+        )
+    rest = left["train"]
+    if not len(rest):
+        raise InputError(f"{file} excludes every training image: keep some")
+    count = sum(map(len, left_out))
+    findings = (
+        *rest.findings,
+        *finding("excluded", (), count, file=file, severity="note"),
+        *finding("not excluded", sorted(names - known), file=file, severity="warning"),
+    )
+    left["train"] = rest.with_(excluded=tuple(left_out), findings=findings)
+    return {part: images for part, images in left.items() if len(images)}
+
+
+def compared(path: str) -> str:
+    """Return a path in the form in which those of images to exclude are compared."""
+    return normpath(same_name(path))
+
+
 def parts_by_use(parts: SourceParts, config: DataConfig, *, where: str) -> dict[str, ImageDataset]:
     """Return the parts of a source as "train", "test" and "validation", as `split` uses them. Raises
     InputError: there are others, or a validation set is to be split off besides."""
@@ -138,13 +190,39 @@ def validation_fraction(config: DataConfig, images: int, classes: int) -> float:
     return max(0.01, min(0.1, VALIDATED / images)) if images >= max(least, each * classes) else 0.0
 
 
+def group_names(images: ImageDataset, config: DataConfig) -> list[str]:
+    """Return what each image is held out by: its own name, or that of its group."""
+    keys = images.all_keys()
+    if config.group_by is None:
+        return keys
+    if images.groups is not None:
+        return [str(group) for group in images.groups]
+    try:
+        pattern = re.compile(config.group_by)
+    except re.error as error:
+        raise InputError(f"data.split.group_by={config.group_by!r} is not a pattern: {error}") from None
+    groups: list[str] = []
+    for key in keys:
+        match = pattern.search(key)
+        if match is None:
+            raise InputError(
+                f"data.split.group_by={config.group_by!r} is not a column, and matches nothing in the name "
+                f"{key!r}: pass a column of the manifest, or a pattern of names such as '([^/_]*)_' for the "
+                "part before the first _"
+            )
+        groups.append(match[1] or "" if pattern.groups else match[0])
+    return groups
+
+
 def held_out_of(
     images: ImageDataset, fraction: float, config: DataConfig, part: str
 ) -> tuple[ImageDataset, ImageDataset | None]:
     """Return (the images that are kept, those that are held out as `part`; None where none are)."""
+    if not fraction:
+        return images, None
     if isinstance(config.split, SplitByTime):
         held = newest(images, fraction, config.split.time)
-    elif images.cache and config.group_by is None and fraction and isinstance(images.targets, ClassTargets):
+    elif images.cache and config.group_by is None and isinstance(images.targets, ClassTargets):
         return stored_parts(images, images.targets, fraction, config, part)
     else:
         held = lowest_hashes(images, fraction, config, part)
@@ -154,54 +232,64 @@ def held_out_of(
     return kept, images.subset(np.flatnonzero(held))
 
 
-def stored_parts(
-    images: ImageDataset, targets: ClassTargets, fraction: float, config: DataConfig, part: str
-) -> tuple[ImageDataset, ImageDataset | None]:
-    """Return what `held_out_of` does, by hashes, of a large index: computed once and stored beside it, so
-    that all processes of a machine share it."""
-    assert images.cache
-    # The name ends with the version of the rule by which images are split.
-    folder = images.cache / f"{part}-{config.split_seed}-{fraction!r}-2"
-    with made_by_one(folder):
-        parts = load_parts(images, targets.classes, folder)
-        if parts is None:
-            held = lowest_hashes(images, fraction, config, part)
-            # A cache that cannot be written stops nothing.
-            with suppress(OSError), whole(folder) as temporary:
-                temporary.mkdir(parents=True)
-                write_part(targets, ~held, temporary / "kept")
-                write_part(targets, held, temporary / "held_out")
-            parts = load_parts(images, targets.classes, folder)
-            parts = parts or [Subset(images, np.flatnonzero(rows)) for rows in (~held, held)]
-    kept, held_out = parts
-    return (kept, held_out) if len(held_out) else (images, None)
+def newest(images: ImageDataset, fraction: float, time: str) -> NDArray[np.bool_]:
+    """Return which images are the newest `fraction`; those of one moment are in one part. Raises InputError:
+    it is not known when an image was taken, or all are of one moment."""
+    times = image_times(images, time)
+    # A copy of an older image is as old as that image.
+    if images.grouped:
+        _, place = np.unique(images.together(), return_inverse=True)
+        oldest = np.full(len(times), np.inf)
+        np.minimum.at(oldest, place, times)
+        times = oldest[place]
+    moments, counts = np.unique(times, return_counts=True)
+    if len(moments) == 1:
+        raise InputError(
+            f"all {len(images)} images have the same time, so none is newer: use another data.split.time, "
+            "or leave out data.split.kind=time"
+        )
+    newer = np.cumsum(counts[::-1])[::-1]  # images from each moment on
+    closest = 1 + np.abs(newer[1:] - fraction * len(images)).argmin()
+    return times >= moments[closest]
 
 
-def load_parts(images: ImageDataset, classes: tuple[str, ...], folder: Path) -> list[Subset] | None:
-    """Return what is kept and what is held out of some images, memory-mapped; None if it is not stored."""
-    parts: list[Subset] = []
+def image_times(images: ImageDataset, time: str) -> NDArray[np.float64]:
+    """Return when each image was taken, as `data.split.time` says it. Raises InputError."""
+    if images.times is not None:
+        return images.times
+    if time == "exif":
+        found = list(in_threads(partial(taken, images), range(len(images))))
+        what = "have a time in their EXIF data"
+    elif time == "file":
+        found = []
+        for index in range(len(images)):
+            name = images.name(index)
+            found.append(os.path.getmtime(name) if os.path.isfile(name) else None)
+        what = "are stored as separate files"
+    else:
+        raise InputError(
+            f"data.split.time={time!r} is not a column: it is exif, file, or a column of a manifest (.csv, "
+            ".tsv or .parquet)"
+        )
+    missing = [index for index, when in enumerate(found) if when is None]
+    if missing:
+        raise InputError(
+            f"only {len(found) - len(missing)} of {len(found)} images {what} (not "
+            f"{images.name(missing[0])}): "
+            f"give a manifest with a column of times, as in {Param('settings')} data.split.time=taken; or, "
+            f"if the files were never copied or changed, {Param('settings')} data.split.time=file"
+        )
+    return np.array(found, dtype=np.float64)
+
+
+def taken(images: ImageDataset, index: int) -> float | None:
+    """Return when the camera took an image, in seconds; None where its EXIF data do not say it."""
     try:
-        for part in (folder / "kept", folder / "held_out"):
-            numbers = np.load(part / "numbers.npy", mmap_mode="r")
-            targets = ClassTargets(np.load(part / "targets.npy", mmap_mode="r"), classes)
-            parts.append(Subset(images, numbers, targets).with_(cache=part))
-    except (OSError, ValueError):
+        exif = images.opened(index).exif()
+        text = exif.get_ifd(ExifTags.IFD.Exif).get(ExifTags.Base.DateTimeOriginal)
+        return datetime.strptime(str(text).strip("\0 "), "%Y:%m:%d %H:%M:%S").timestamp() if text else None
+    except (BadImage, ValueError, SyntaxError, TypeError):
         return None
-    return parts
-
-
-def write_part(targets: ClassTargets, chosen: NDArray[np.bool_], folder: Path) -> None:
-    """Write the numbers of some images and their targets, a part at a time."""
-    folder.mkdir()
-    count, place = int(chosen.sum()), 0
-    memory = partial(np.lib.format.open_memmap, mode="w+", shape=(count,))
-    numbers = memory(folder / "numbers.npy", dtype=np.uint32)
-    classes = memory(folder / "targets.npy", dtype=targets.numbers.dtype)
-    for rows in slices(len(chosen)):
-        found = np.flatnonzero(chosen[rows]) + rows.start
-        numbers[place : place + len(found)] = found
-        classes[place : place + len(found)] = targets.numbers[found]
-        place += len(found)
 
 
 def lowest_hashes(images: ImageDataset, fraction: float, config: DataConfig, part: str) -> NDArray[np.bool_]:
@@ -209,8 +297,6 @@ def lowest_hashes(images: ImageDataset, fraction: float, config: DataConfig, par
     these. Images of one group have one hash. Raises InputError: all are of one group that the user has
     named."""
     held = np.zeros(len(images), dtype=bool)
-    if not fraction:
-        return held
     purpose = f"{part} {config.split_seed}"
     groups, names = images.together() if images.grouped else None, None
     if groups is not None:
@@ -342,164 +428,62 @@ def within_share(
     return chosen[place]
 
 
-Folds = list[tuple[Indices, Indices]]  # of each: rows to fit on, and rows to ask about
-FOLDS = 3
+def stored_parts(
+    images: ImageDataset, targets: ClassTargets, fraction: float, config: DataConfig, part: str
+) -> tuple[ImageDataset, ImageDataset | None]:
+    """Return what `held_out_of` does, by hashes, of a large index: computed once and stored beside it, so
+    that all processes of a machine share it."""
+    assert images.cache
+    # The name ends with the version of the rule by which images are split.
+    folder = images.cache / f"{part}-{config.split_seed}-{fraction!r}-2"
+    with made_by_one(folder):
+        parts = load_parts(images, targets.classes, folder)
+        if parts is None:
+            held = lowest_hashes(images, fraction, config, part)
+            # A cache that cannot be written stops nothing.
+            with suppress(OSError), whole(folder) as temporary:
+                temporary.mkdir(parents=True)
+                write_part(targets, ~held, temporary / "kept")
+                write_part(targets, held, temporary / "held_out")
+            parts = load_parts(images, targets.classes, folder)
+            parts = parts or [Subset(images, np.flatnonzero(rows)) for rows in (~held, held)]
+    kept, held_out = parts
+    return (kept, held_out) if len(held_out) else (images, None)
 
 
-def folds_of(targets: Indices, groups: Indices | None = None, count: int = FOLDS) -> Folds:
-    """Return folds with about as many images of every class; none where no class has two different images.
-
-    Args:
-        groups: of each image, as `ImageDataset.together` gives them: those of one group are in one fold.
-            None: each is alone.
-    """
-    groups = np.arange(len(targets)) if groups is None else groups
-    found = computed_folds(targets.astype(np.int64).tobytes(), groups.astype(np.int64).tobytes(), count)
-    return [(rows.copy(), others.copy()) for rows, others in found]
-
-
-@lru_cache(maxsize=8)  # several methods in turn are fitted to the same images, and ask for the same folds
-def computed_folds(targets_bytes: bytes, groups_bytes: bytes, count: int) -> Folds:
-    """Return the folds of `folds_of`: a second for 6,000 images of which few are in groups."""
-    from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
-
-    targets, groups = np.frombuffer(targets_bytes, np.int64), np.frombuffer(groups_bytes, np.int64)
-    pairs = np.unique(np.column_stack([targets, groups]), axis=0)  # classes with their groups
-    most = int(np.bincount(pairs[:, 0]).max(initial=0))
-    if most < 2:
-        return []
-    kind = StratifiedKFold if len(np.unique(groups)) == len(groups) else StratifiedGroupKFold
-    splitter = kind(min(count, most), shuffle=True, random_state=0)
-    # scikit-learn warns of a class with fewer images than there are folds.
-    with warnings.catch_warnings(action="ignore"):
-        found = [(rows, others) for rows, others in splitter.split(targets, targets, groups) if len(others)]
-    return [pair for pair in found if len(np.unique(targets[pair[0]])) > 1]
-
-
-def folds_without_classes(groups: Indices) -> Folds:
-    """Return folds of images without classes; those of one group are in one fold. None of a single group."""
-    names, place = np.unique(groups, return_inverse=True)
-    parts = np.array_split(np.random.default_rng(0).permutation(len(names)), min(FOLDS, len(names)))
-    asked = [np.isin(place, part) for part in parts]
-    return [(np.flatnonzero(~rows), np.flatnonzero(rows)) for rows in asked if not rows.all()]
-
-
-def newest(images: ImageDataset, fraction: float, time: str) -> NDArray[np.bool_]:
-    """Return which images are the newest `fraction`; those of one moment are in one part. Raises InputError:
-    it is not known when an image was taken, or all are of one moment."""
-    if not fraction:
-        return np.zeros(len(images), dtype=bool)
-    times = image_times(images, time)
-    # A copy of an older image is as old as that image.
-    if images.grouped:
-        _, place = np.unique(images.together(), return_inverse=True)
-        oldest = np.full(len(times), np.inf)
-        np.minimum.at(oldest, place, times)
-        times = oldest[place]
-    moments, counts = np.unique(times, return_counts=True)
-    if len(moments) == 1:
-        raise InputError(
-            f"all {len(images)} images have the same time, so none is newer: use another data.split.time, "
-            "or leave out data.split.kind=time"
-        )
-    newer = np.cumsum(counts[::-1])[::-1]  # images from each moment on
-    closest = 1 + np.abs(newer[1:] - fraction * len(images)).argmin()
-    return times >= moments[closest]
-
-
-def image_times(images: ImageDataset, time: str) -> NDArray[np.float64]:
-    """Return when each image was taken, as `data.split.time` says it. Raises InputError."""
-    if images.times is not None:
-        return images.times
-    if time == "exif":
-        found = list(in_threads(partial(taken, images), range(len(images))))
-        what = "have a time in their EXIF data"
-    elif time == "file":
-        found = []
-        for index in range(len(images)):
-            name = images.name(index)
-            found.append(os.path.getmtime(name) if os.path.isfile(name) else None)
-        what = "are stored as separate files"
-    else:
-        raise InputError(
-            f"data.split.time={time!r} is not a column: it is exif, file, or a column of a manifest (.csv, "
-            ".tsv or .parquet)"
-        )
-    missing = [index for index, when in enumerate(found) if when is None]
-    if missing:
-        raise InputError(
-            f"only {len(found) - len(missing)} of {len(found)} images {what} (not "
-            f"{images.name(missing[0])}): "
-            f"give a manifest with a column of times, as in {Param('settings')} data.split.time=taken; or, "
-            f"if the files were never copied or changed, {Param('settings')} data.split.time=file"
-        )
-    return np.array(found, dtype=np.float64)
-
-
-def taken(images: ImageDataset, index: int) -> float | None:
-    """Return when the camera took an image, in seconds; None where its EXIF data do not say it."""
+def load_parts(images: ImageDataset, classes: tuple[str, ...], folder: Path) -> list[Subset] | None:
+    """Return what is kept and what is held out of some images, memory-mapped; None if it is not stored."""
+    parts: list[Subset] = []
     try:
-        exif = images.opened(index).exif()
-        text = exif.get_ifd(ExifTags.IFD.Exif).get(ExifTags.Base.DateTimeOriginal)
-        return datetime.strptime(str(text).strip("\0 "), "%Y:%m:%d %H:%M:%S").timestamp() if text else None
-    except (BadImage, ValueError, SyntaxError, TypeError):
+        for part in (folder / "kept", folder / "held_out"):
+            numbers = np.load(part / "numbers.npy", mmap_mode="r")
+            targets = ClassTargets(np.load(part / "targets.npy", mmap_mode="r"), classes)
+            parts.append(Subset(images, numbers, targets).with_(cache=part))
+    except (OSError, ValueError):
         return None
+    return parts
 
 
-def group_names(images: ImageDataset, config: DataConfig) -> list[str]:
-    """Return what each image is held out by: its own name, or that of its group."""
-    keys = images.all_keys()
-    if config.group_by is None:
-        return keys
-    if images.groups is not None:
-        return [str(group) for group in images.groups]
-    try:
-        pattern = re.compile(config.group_by)
-    except re.error as error:
-        raise InputError(f"data.split.group_by={config.group_by!r} is not a pattern: {error}") from None
-    groups: list[str] = []
-    for key in keys:
-        match = pattern.search(key)
-        if match is None:
-            raise InputError(
-                f"data.split.group_by={config.group_by!r} is not a column, and matches nothing in the name "
-                f"{key!r}: pass a column of the manifest, or a pattern of names such as '([^/_]*)_' for the "
-                "part before the first _"
-            )
-        groups.append(match[1] or "" if pattern.groups else match[0])
-    return groups
+def write_part(targets: ClassTargets, chosen: NDArray[np.bool_], folder: Path) -> None:
+    """Write the numbers of some images and their targets, a part at a time."""
+    folder.mkdir()
+    count, place = int(chosen.sum()), 0
+    memory = partial(np.lib.format.open_memmap, mode="w+", shape=(count,))
+    numbers = memory(folder / "numbers.npy", dtype=np.uint32)
+    classes = memory(folder / "targets.npy", dtype=targets.numbers.dtype)
+    for rows in slices(len(chosen)):
+        found = np.flatnonzero(chosen[rows]) + rows.start
+        numbers[place : place + len(found)] = found
+        classes[place : place + len(found)] = targets.numbers[found]
+        place += len(found)
 
 
-def part_of_new(own: Mapping[str, ImageDataset], config: DataConfig, home: str, index: int) -> str:
-    """Return the part of a new image in a source's own part. Where the newest are held out, new ones are."""
-    if isinstance(config.split, SplitByTime):
-        return "test" if home == "train" and "test" not in own else home
-    [name] = group_names(own[home].subset(np.array([index])), config)
-    validated = validation_fraction(config, len(own["train"]), len(own["train"].classes))
-    for part, fraction in (("test", config.test_fraction), ("validation", validated)):
-        free = home == "train" and part not in own
-        if free and name_hashes([name], f"{part} {config.split_seed}")[0] < fraction:
-            return part
-    return home
-
-
-def held_out_names(names: Sequence[str], fraction: float, seed: int, *, most: int) -> NDArray[np.bool_]:
-    """Return which examples are held out by the hashes of their names: `fraction` of them, halved until that
-    is at most `most`; at least one, and never all. Examples of one name are in one part."""
-    while fraction * len(names) > most:
-        fraction /= 2
-    hashes = name_hashes(names, f"test {seed}")
-    held = (hashes < max(fraction, hashes.min() + 2.0**-53)) & (hashes < hashes.max())
-    if not held.any():  # all have one name
-        held[0] = True
-    return held
-
+# ---- What a run has recorded of its images
 
 SPLIT = "split.csv"
 SOME_DIGESTS = 20_000  # of a larger part: those whose names have the lowest hashes, so that it begins soon
 MOST_LISTED = 20_000_000  # images
 EXCLUDED = "excluded"  # the part of images that the user has left out
-EXCLUDE = "exclude"  # the action of a row that names an image to leave out
 
 
 class SplitRow(NamedTuple):
@@ -509,19 +493,6 @@ class SplitRow(NamedTuple):
     label: str
     part: str
     digest: str
-
-
-def digests_of(images: ImageDataset) -> list[str]:
-    """Return the digest of each image; of more than can be compared those of a part of them, "" for the
-    others."""
-    found = [""] * len(images)
-    wanted = np.arange(len(images))
-    if len(images) > MOST_EQUAL:
-        hashes = name_hashes(images.all_keys(), "digest")
-        wanted = np.sort(np.argsort(hashes)[:SOME_DIGESTS])
-    for index, digest in zip(wanted.tolist(), images.fingerprints(wanted), strict=True):
-        found[index] = digest
-    return found
 
 
 def write_split(file: Path, parts: Mapping[str, ImageDataset]) -> None:
@@ -539,6 +510,19 @@ def write_split(file: Path, parts: Mapping[str, ImageDataset]) -> None:
                 yield SplitRow(images.key(index), images.label(index), part, digest)
 
     write_csv(file, SplitRow._fields, rows(), new=True)
+
+
+def digests_of(images: ImageDataset) -> list[str]:
+    """Return the digest of each image; of more than can be compared those of a part of them, "" for the
+    others."""
+    found = [""] * len(images)
+    wanted = np.arange(len(images))
+    if len(images) > MOST_EQUAL:
+        hashes = name_hashes(images.all_keys(), "digest")
+        wanted = np.sort(np.argsort(hashes)[:SOME_DIGESTS])
+    for index, digest in zip(wanted.tolist(), images.fingerprints(wanted), strict=True):
+        found[index] = digest
+    return found
 
 
 def read_split(file: Path) -> dict[str, SplitRow]:
@@ -602,7 +586,7 @@ def as_recorded(
                     chosen[part_of(home, index)].append(index)
                 continue
             gone.pop(found.path, None)
-            if home_of(found.part, own) != home:
+            if home != (found.part if found.part in own else "train"):
                 seen["moved"].append(key)
                 continue
             if found.path == key and found.digest and digest and found.digest != digest:
@@ -616,7 +600,7 @@ def as_recorded(
         raise InputError(f"none of the training images in {file} is in the data: is it this run's data?")
     parts = []
     for part, indices in chosen.items():
-        images = own[home_of(part, own)].subset(np.array(indices, dtype=np.int64))
+        images = own.get(part, own["train"]).subset(np.array(indices, dtype=np.int64))
         parts.append(reclassified(images, classes) if indices else None)
     train, validation, test = parts
     assert train is not None
@@ -627,6 +611,19 @@ def as_recorded(
         findings += finding(f"{kind} images", paths, severity="warning")
     findings += finding("renamed class", (), len(renames), names=names, severity="warning")
     return train.with_(findings=tuple(findings)), validation, test
+
+
+def part_of_new(own: Mapping[str, ImageDataset], config: DataConfig, home: str, index: int) -> str:
+    """Return the part of a new image in a source's own part. Where the newest are held out, new ones are."""
+    if isinstance(config.split, SplitByTime):
+        return "test" if home == "train" and "test" not in own else home
+    [name] = group_names(own[home].subset(np.array([index])), config)
+    validated = validation_fraction(config, len(own["train"]), len(own["train"].classes))
+    for part, fraction in (("test", config.test_fraction), ("validation", validated)):
+        free = home == "train" and part not in own
+        if free and name_hashes([name], f"{part} {config.split_seed}")[0] < fraction:
+            return part
+    return home
 
 
 def renamed_classes(
@@ -675,11 +672,6 @@ def recorded_names(targets: Targets, renames: Mapping[str, str]) -> Targets:
     return targets.with_classes(classes, np.array([classes.index(name) for name in names]))
 
 
-def home_of(part: str, own: Mapping[str, ImageDataset]) -> str:
-    """Return which of a source's own parts the images of a recorded part are in."""
-    return part if part in own else "train"
-
-
 def recorded_classes(targets: Targets, rows: Mapping[str, SplitRow]) -> tuple[str, ...]:
     """Return the classes of a run: those of its data now, without new ones, and those that are gone."""
     names: set[str] = set()
@@ -702,55 +694,6 @@ def reclassified(images: ImageDataset, classes: tuple[str, ...]) -> ImageDataset
     return images.with_(targets=images.targets.with_classes(classes, columns))
 
 
-def without_excluded(parts: SourceParts, file: Path) -> SourceParts:
-    """Return the parts of a source without the images that a CSV lists by their names. Where it has the
-    column action, as that of `vitreous data check --report`, only rows whose action is exclude count. Raises
-    InputError: the file cannot be read, or none of its images is in the data."""
-    try:
-        with io.StringIO(read_regular(file).decode("utf-8-sig", "surrogateescape"), newline="") as text:
-            rows = list(csv.DictReader(text))
-    except (OSError, csv.Error) as error:
-        why = getattr(error, "strerror", error)
-        raise InputError(f"cannot read {file}: {why}; pass a CSV file with a column path") from None
-    if any("path" not in row for row in rows):
-        raise InputError(f"{file} has no column path: list the images to exclude in it")
-    names = {compared(row["path"]) for row in rows if row.get("action", EXCLUDE) == EXCLUDE}
-
-    left = dict(parts)
-    left_out: list[ImageDataset] = []
-    known: set[str] = set()
-    for part, images in parts.items():
-        out = np.zeros(len(images), dtype=bool)
-        for index in range(len(images)):
-            given = names & {compared(images.key(index)), compared(images.name(index))}
-            out[index] = bool(given)
-            known |= given
-        if out.any():
-            left_out.append(images.subset(np.flatnonzero(out)))
-            left[part] = images.subset(np.flatnonzero(~out))
-    if names and not known:
-        raise InputError(
-            f"none of the {len(names)} images to exclude in {file} (such as {min(names)}) is in the data: "
-            "write paths relative to the data, as data check does"
-        )
-    rest = left["train"]
-    if not len(rest):
-        raise InputError(f"{file} excludes every training image: keep some")
-    count = sum(map(len, left_out))
-    findings = (
-        *rest.findings,
-        *finding("excluded", (), count, file=file, severity="note"),
-        *finding("not excluded", sorted(names - known), file=file, severity="warning"),
-    )
-    left["train"] = rest.with_(excluded=tuple(left_out), findings=findings)
-    return {part: images for part, images in left.items() if len(images)}
-
-
-def compared(path: str) -> str:
-    """Return a path in the form in which those of images to exclude are compared."""
-    return normpath(same_name(path))
-
-
 def unseen_images(images: ImageDataset, file: Path) -> ImageDataset:
     """Return the images that a run did not train on, by its split.csv: they are recognized by their digests,
     and, where the digests of some say that these are the run's data, others by their names."""
@@ -766,3 +709,62 @@ def unseen_images(images: ImageDataset, file: Path) -> ImageDataset:
         return images
     trained |= np.array([key in names for key in images.all_keys()], dtype=bool)
     return images.subset(np.flatnonzero(~trained))
+
+
+# ---- Folds, and other examples than images
+
+Folds = list[tuple[Indices, Indices]]  # of each: rows to fit on, and rows to ask about
+FOLDS = 3
+
+
+def folds_of(targets: Indices, groups: Indices | None = None, count: int = FOLDS) -> Folds:
+    """Return folds with about as many images of every class; none where no class has two different images.
+
+    Args:
+        groups: of each image, as `ImageDataset.together` gives them: those of one group are in one fold.
+            None: each is alone.
+    """
+    groups = np.arange(len(targets)) if groups is None else groups
+    found = computed_folds(targets.astype(np.int64).tobytes(), groups.astype(np.int64).tobytes(), count)
+    return [(rows.copy(), others.copy()) for rows, others in found]
+
+
+@lru_cache(maxsize=8)  # several methods in turn are fitted to the same images, and ask for the same folds
+def computed_folds(targets_bytes: bytes, groups_bytes: bytes, count: int) -> Folds:
+    """Return the folds of `folds_of`: a second for 6,000 images of which few are in groups."""
+    from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
+
+    targets, groups = np.frombuffer(targets_bytes, np.int64), np.frombuffer(groups_bytes, np.int64)
+    pairs = np.unique(np.column_stack([targets, groups]), axis=0)  # classes with their groups
+    most = int(np.bincount(pairs[:, 0]).max(initial=0))
+    if most < 2:
+        return []
+    kind = StratifiedKFold if len(np.unique(groups)) == len(groups) else StratifiedGroupKFold
+    splitter = kind(min(count, most), shuffle=True, random_state=0)
+    # scikit-learn warns of a class with fewer images than there are folds.
+    with warnings.catch_warnings(action="ignore"):
+        found = [(rows, others) for rows, others in splitter.split(targets, targets, groups) if len(others)]
+    return [pair for pair in found if len(np.unique(targets[pair[0]])) > 1]
+
+
+def folds_without_classes(groups: Indices) -> Folds:
+    """Return folds of images without classes; those of one group are in one fold. None of a single group."""
+    names, place = np.unique(groups, return_inverse=True)
+    parts = np.array_split(np.random.default_rng(0).permutation(len(names)), min(FOLDS, len(names)))
+    asked = [np.isin(place, part) for part in parts]
+    return [(np.flatnonzero(~rows), np.flatnonzero(rows)) for rows in asked if not rows.all()]
+
+
+MOST_HELD_OUT = 2000  # texts: writing them takes long
+
+
+def held_out_names(names: Sequence[str], fraction: float, seed: int, *, most: int) -> NDArray[np.bool_]:
+    """Return which examples are held out by the hashes of their names: `fraction` of them, halved until that
+    is at most `most`; at least one, and never all. Examples of one name are in one part."""
+    while fraction * len(names) > most:
+        fraction /= 2
+    hashes = name_hashes(names, f"test {seed}")
+    held = (hashes < max(fraction, hashes.min() + 2.0**-53)) & (hashes < hashes.max())
+    if not held.any():  # all have one name
+        held[0] = True
+    return held

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
 NO_SUCH = "no such file or folder"
-MANY = (*MANIFESTS, ".tar")  # endings of files that hold or name many images
+NOT_IMAGES = (*MANIFESTS, ".tar")  # endings of files that hold or name many images
 INSTALL = {  # what fsspec needs for a protocol
     "http": "pip install requests aiohttp",
     "https": "pip install requests aiohttp",
@@ -193,16 +193,16 @@ def listed_images(wanted: Sequence[object]) -> ImageList:
             missing[len(found)] = "there is no path"
             found.append(f"row {number}")
             continue
-        files = matches(path := str(each))
+        files, single = matches(path := str(each))
         if not files:
             missing[len(found)] = "a folder without images" if Path(path).is_dir() else NO_SUCH
             found.append(path)
-        elif not is_url(path) and (not local_path(path).exists() or local_path(path).is_dir()):
+        elif single:
+            found += files
+        else:
             new = [file for file in files if file not in seen]
             merged += len(files) - len(new)
             found += new
-        else:
-            found += files
         seen.update(files)
     if len(missing) == len(found):
         tried = "; ".join(f"{utf8_name(found[row])}: {reason}" for row, reason in missing.items())
@@ -220,25 +220,25 @@ def listed_images(wanted: Sequence[object]) -> ImageList:
     return ImageList(found, missing)
 
 
-def matches(wanted: str) -> list[str]:
-    """Return the files of one path or glob, in order. Raises InputError: the path is empty, or is a file of
-    many images."""
+def matches(wanted: str) -> tuple[list[str], bool]:
+    """Return the files of one path or glob, in order, and whether it is the path of a single one. Raises
+    InputError: the path is empty, or is a file of many images."""
     if not wanted:
         raise InputError("the path of an image is empty: is a variable not set? Pass files, folders or globs")
     if is_url(wanted):
-        return [wanted]
+        return [wanted], True
     path = local_path(wanted)
     if path.is_dir():
-        return [str(file) for file in images_below(path)]
-    if path.suffix.lower() in MANY and path.is_file():
+        return [str(file) for file in images_below(path)], False
+    if path.suffix.lower() in NOT_IMAGES and path.is_file():
         raise InputError(
             f"{utf8_name(wanted)} is a file with many images, or with their names, not an image: add "
             f"{Param('out')} FOLDER, or unpack it and give the folder"
         )
     if path.exists():
-        return [wanted if Path(wanted).exists() else str(path)]
+        return [wanted if Path(wanted).exists() else str(path)], True
     found = sorted(glob.glob(str(path), recursive=True))
-    return [str(Path(file)) for file in found if os.path.isfile(file)]
+    return [str(Path(file)) for file in found if os.path.isfile(file)], False
 
 
 def images_below(folder: Path, seen: set[tuple[int, int]] | None = None) -> Iterator[Path]:

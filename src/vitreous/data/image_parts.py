@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
-from vitreous.data.config import MANIFESTS, PATH_COLUMNS, DataConfig
+from vitreous.data.config import PATH_COLUMNS, DataConfig
 from vitreous.data.dataset import ImageDataset, named_parts, single_class_targets
 from vitreous.data.files import EXTENSIONS
-from vitreous.data.image_list import NO_SUCH, ImageList, file_system, images_below, matches
+from vitreous.data.image_list import NO_SUCH, NOT_IMAGES, ImageList, file_system, images_below, matches
 from vitreous.data.sources import find_source, open_parts
 from vitreous.data.sources.hub import find_files, is_saved, parquet_file, stored_bytes
 from vitreous.data.sources.manifests import (
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 ROWS = 2048  # images of a part, where the data have no parts of their own
 CHUNK = 1 << 20  # bytes that are copied at once
-NOT_IMAGES = (*MANIFESTS, ".tar")
 
 
 class ImagePart(NamedTuple):
@@ -112,7 +111,7 @@ def entries(spec: str) -> Iterator[str | ImagePart]:
             system, _ = file_system(str(path))
             return chain.from_iterable(file_entries(system, str(file)) for file in packed)
         found: Iterator[str] = map(str, images_below(path))
-    elif files := matches(spec):
+    elif files := matches(spec)[0]:
         found = iter(files)
     else:  # another source, or a sentence about what DATA can be
         return iter(source_parts(spec))

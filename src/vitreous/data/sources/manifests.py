@@ -17,7 +17,7 @@ import io
 import json
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -143,45 +143,46 @@ def parts_by_split(images: ImageDataset, splits: Sequence[str], where: str) -> S
     }
 
 
-def metadata_tables(root: Path) -> dict[str, ManifestTable]:
-    """Return the tables in a folder of images as Hugging Face lays it out, by the folder of the part that
-    each is in, "" for that of the whole; none where there are not such files."""
-    found: dict[str, ManifestTable] = {}
+def metadata_table(root: Path) -> ManifestTable | None:
+    """Return the table of a folder of images as Hugging Face lays it out: that of the folder, or those of its
+    parts together; None where there are not such files. The first folder of an image names its part, if it
+    can."""
+    tables: dict[str, ManifestTable] = {}  # by the folder of a part; "" is the whole
     for name in ("", *(each for each in subfolders(root) if part_called(each))):
         files = [root / name / file for file in METADATA if (root / name / file).is_file()]
         if files and first_known_column(("file_name",), (table := read_table(files[0])).header):
-            found[name] = table
-    return {"": found[""]} if "" in found else found
-
-
-def open_metadata(
-    root: Path, tables: Mapping[str, ManifestTable], config: DataConfig, labels: TargetKind
-) -> SourceParts:
-    """Return the parts of a folder of images with these tables; those of its folders where the tables have no
-    column of labels and the folder has classes. The first folder of an image names its part, if it can."""
-    classes = [name for name in subfolders(root) if not part_called(name)]
-    named = config.settings_of(ManifestForm).label_column
-    header: list[str] = []
+            tables[name] = table
+    if not tables:
+        return None
+    if "" in tables:
+        tables = {"": tables[""]}
+    header = next(iter(tables.values())).header
     lines: dict[str, list[str]] = {}
     for part, table in tables.items():
-        header = header or table.header
         if table.header != header:
             raise InputError(
                 f"{table.where} and the file of another split have different columns: give them the same"
             )
-        if len(classes) > 1 and not (named or first_known_column(LABEL_COLUMNS, header)):
-            return open_folder(root, config)
         place = header.index(path_column(header, table.where))
         for line, fields in table.lines.items():
             fields[place] = os.path.join(part, fields[place])
             lines[f"{line} of {part}/" if part else line] = fields
-    where = str(root / METADATA[0])
-    together = ManifestTable(where, header, lines)
+    together = ManifestTable(str(root / METADATA[0]), header, lines)
     parts = [part_called(path.partition("/")[0]) for path in together.column(path_column(header, str(root)))]
     if together.place("split") is None and "train" in parts and None not in parts:
         with_parts = {line: [*lines[line], str(part)] for line, part in zip(lines, parts, strict=True)}
-        together = ManifestTable(where, [*header, "split"], with_parts)
-    return open_table(together, config, labels)
+        return ManifestTable(together.where, [*header, "split"], with_parts)
+    return together
+
+
+def open_metadata(root: Path, table: ManifestTable, config: DataConfig, labels: TargetKind) -> SourceParts:
+    """Return the parts of a folder of images with such a table; those of the folder alone where the table has
+    no column of labels and the folder has classes."""
+    classes = [name for name in subfolders(root) if not part_called(name)]
+    named = config.settings_of(ManifestForm).label_column
+    if len(classes) > 1 and not (named or first_known_column(LABEL_COLUMNS, table.header)):
+        return open_folder(root, config)
+    return open_table(table, config, labels)
 
 
 def path_column(header: Sequence[str], where: str, name: str | None = None) -> str:
