@@ -126,10 +126,11 @@ def test_a_program_with_preprocessing_answers_any_number_of_images(
 def test_probabilities_of_large_logits_do_not_overflow(files: dict[str, Path]) -> None:
     opened = open_exported(files[".onnx"])
     logits = np.array([[-200.0, 0.0, 200.0]], dtype=np.float32)
-    about = {**opened.about, "task": "multilabel"}
+    metadata = {**opened.metadata, "task": "multilabel"}
     with warnings.catch_warnings(action="error"):
         found = probabilities(
-            opened._replace(about=about, compute=lambda *_: [logits]), [np.zeros((3, 16, 16), np.float32)]
+            opened._replace(metadata=metadata, compute=lambda *_: [logits]),
+            [np.zeros((3, 16, 16), np.float32)],
         )
     np.testing.assert_allclose(found, [[0.0, 0.5, 1.0]], atol=1e-7)
 
