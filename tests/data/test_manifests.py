@@ -221,6 +221,8 @@ def test_numbers_to_predict_are_float32(photos):
 def test_a_label_that_is_not_a_number_is_named(photos):
     with pytest.raises(InputError, match=r"line 3 of .*ages\.csv has the label 'old', which is not a finite"):
         open_data(numbers(photos, ["1", "old", "3"]), DataConfig(), "numbers")
+    with pytest.raises(InputError, match=r"there is no no\.csv: DATA is"):
+        open_data("no.csv", DataConfig(), "numbers")
     with pytest.raises(InputError, match="has no numbers to predict"):
         open_data(str(photos), DataConfig(), "numbers")
 

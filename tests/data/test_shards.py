@@ -24,7 +24,6 @@ from vitreous.data.sources import shard_index as indexing
 from vitreous.data.sources.remote import find_shards
 from vitreous.errors import InputError
 from vitreous.outside import is_url
-from vitreous.tasks.pretraining.task import open_unlabeled
 from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.config import TrainingConfig
 from vitreous.training.learner import Learner
@@ -189,7 +188,7 @@ def test_shards_of_img2dataset_are_pre_trained_on(tmp_path, make_jpeg):
             files.append((f"{number:09}.txt", b"a photo of %d" % number))
             files.append((f"{number:09}.json", b'{"caption": "a photo", "url": "https://x", "width": 64}'))
     write(tmp_path / "00000.tar", files)
-    splits = open_unlabeled(str(tmp_path), WHOLE)
+    splits = open_data(str(tmp_path), WHOLE, "unlabeled")
     assert (len(splits.train), splits.train.classes) == (12, ("image",))
     assert splits.train.encoded(5) == make_jpeg(5)
     assert len(open_data(str(tmp_path), WHOLE).train) == 8  # those that have a text
@@ -202,7 +201,7 @@ def test_captions_are_not_classes(tmp_path, make_jpeg, monkeypatch):
     write(tmp_path / "a-0.tar", files)
     with pytest.raises(InputError, match="12 different labels of 12 images, such as 'a photo of 0': write"):
         open_data(str(tmp_path / "a-0.tar"), WHOLE)
-    assert open_unlabeled(str(tmp_path / "a-0.tar"), WHOLE).train.classes == ("image",)
+    assert open_data(str(tmp_path / "a-0.tar"), WHOLE, "unlabeled").train.classes == ("image",)
 
 
 def test_a_class_number_is_preferred_to_a_name(tmp_path, make_jpeg):

@@ -23,7 +23,6 @@ from vitreous.errors import InputError
 from vitreous.inspection.run_report import label_of
 from vitreous.tasks import OBJECTIVES, task_named, training_run
 from vitreous.tasks.pretraining.rules import sampled_images
-from vitreous.tasks.pretraining.task import open_unlabeled
 from vitreous.tasks.training_run import fit, open_run, plan_of_run
 from vitreous.training.callbacks import Callback
 from vitreous.training.config import MachineConfig
@@ -197,7 +196,7 @@ def test_options_of_data_and_time_are_those_of_train(tmp_path, monkeypatch):
     config = task_named("contrastive").plan(source, {**settings, "model": TINY["model"]}).config
     assert (config.training.minutes, config.training.machine_config.deterministic) == (2, False)
     assert (config.data.read.bad_files, config.data.group_by) == (0, r"\d")
-    splits = open_unlabeled(source, config.data)
+    splits = open_data(source, config.data, "unlabeled")
     names = [part.name(row) for part in splits[:3] if part for row in range(len(part))]
     assert len(names) == 9
     assert not any("3.png" in name for name in names)
@@ -228,7 +227,7 @@ def test_a_named_model_sees_images_of_its_published_size(model, objective, size)
 
 
 def test_the_held_out_images_are_those_of_training(tmp_path):
-    ours, theirs = open_unlabeled("digits", DataConfig()), open_data("digits", DataConfig())
+    ours, theirs = open_data("digits", DataConfig(), "unlabeled"), open_data("digits", DataConfig())
     assert [ours.test.name(i) for i in range(9)] == [theirs.test.name(i) for i in range(9)]
     assert len(ours.train) == len(theirs.train)
 
@@ -246,7 +245,7 @@ def heap(tmp_path) -> Path:
 
 
 def test_a_heap_of_images_needs_no_classes(heap, tmp_path):
-    splits = open_unlabeled(str(heap), DataConfig())
+    splits = open_data(str(heap), DataConfig(), "unlabeled")
     assert len(splits.train) + len(splits.test) == 20
     assert 2 <= len(splits.test) <= 8
     assert label_of(splits.train, 0) == Path(splits.train.name(0)).stem  # in figures of the report
@@ -258,7 +257,20 @@ def test_a_heap_of_images_needs_no_classes(heap, tmp_path):
     assert config.augmentation.mix is None
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="holds no images"):
-        open_unlabeled(str(tmp_path / "empty"), DataConfig())
+        open_data(str(tmp_path / "empty"), DataConfig(), "unlabeled")
+
+
+def test_a_table_beside_images_and_the_name_of_a_dataset_mean_what_they_mean_in_training(
+    heap, tmp_path, monkeypatch
+):
+    rows = [f"{'holidays/' if i % 2 else ''}{i}.png,{'ab'[i % 3 // 2]}\n" for i in range(16)]
+    (heap / "metadata.csv").write_text("file_name,label\n" + "".join(rows))
+    ours, theirs = (open_data(str(heap), DataConfig(), kind) for kind in ("unlabeled", "classes"))
+    assert [len(part) for part in (ours.train, ours.test)] == [len(theirs.train), len(theirs.test)]
+    assert ours.train.all_keys() == theirs.train.all_keys()
+    heap.rename(tmp_path / "digits")
+    monkeypatch.chdir(tmp_path)
+    assert len(open_data("digits", DataConfig(), "unlabeled").train) == 1437
 
 
 @pytest.mark.parametrize("objective", ["masked-patch", "mae"])
@@ -283,7 +295,7 @@ def test_a_packed_folder_is_taken_as_training_takes_it(heap, tmp_path):
         shutil.copytree(heap, tmp_path / "photos" / name)
     packed = tmp_path / "packed"
     pack(open_data(str(tmp_path / "photos"), DataConfig()), packed, Packing(workers=1))
-    ours, theirs = open_unlabeled(str(packed), DataConfig()), open_data(str(packed), DataConfig())
+    ours, theirs = open_data(str(packed), DataConfig(), "unlabeled"), open_data(str(packed), DataConfig())
     assert len(ours.train) > 0
     assert [ours.train.name(i) for i in range(len(ours.train))] == [
         theirs.train.name(i) for i in range(len(theirs.train))

@@ -8,8 +8,8 @@ import vitreous as vt
 from forked import run_group
 from vitreous.cli import run as command
 from vitreous.data.config import DataConfig
+from vitreous.data.sources import open_data
 from vitreous.tasks import task_named
-from vitreous.tasks.pretraining.task import open_unlabeled
 from vitreous.tasks.training_run import fit, open_run, plan_of_run
 from vitreous.training.run import RunDirectory
 
@@ -19,14 +19,14 @@ from pathlib import Path
 import torch
 torch.set_num_threads(1)
 from vitreous.data.config import DataConfig
-from vitreous.tasks.pretraining.task import open_unlabeled
+from vitreous.data.sources import open_data
 from vitreous.tasks.training_run import fit
 from vitreous.tasks.training_run import open_run, plan_of_run
 from vitreous.training.machine import Place
 from vitreous.training.distributed import process_group
 from vitreous.training.run import RunDirectory
 
-splits = open_unlabeled("digits", DataConfig())
+splits = open_data("digits", DataConfig(), "unlabeled")
 with process_group(torch.device("cpu")) as (world, device):
     for folder in sys.argv[1:]:
         fit(plan_of_run(open_run(Path(folder)), splits), Place(device, world))
@@ -68,7 +68,7 @@ def test_parameters_without_a_gradient_keep_nobody_waiting(tmp_path):
         for shard in (False, True)
     }
     launch(tmp_path, *runs.values())
-    splits = open_unlabeled("digits", DataConfig())
+    splits = open_data("digits", DataConfig(), "unlabeled")
     for (objective, shard), run in runs.items():
         alone = RunDirectory.create(tmp_path / f"{objective}-{shard}-1", run.config)
         fit(plan_of_run(alone, splits))
@@ -103,7 +103,7 @@ def test_dinos_teacher_goes_on_in_shards_and_without(tmp_path):
     for name, tensor in whole.tensors.items():
         if name.startswith("model/"):
             torch.testing.assert_close(shares.tensors[name], tensor, rtol=0, atol=1e-4, msg=name)
-    splits = open_unlabeled("digits", DataConfig())
+    splits = open_data("digits", DataConfig(), "unlabeled")
     toml = runs[0].path / "config.toml"
     toml.write_text(toml.read_text().replace('"8 steps"', '"9 steps"'))
     alone = fit(plan_of_run(open_run(runs[0].path), splits))

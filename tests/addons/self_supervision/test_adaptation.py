@@ -13,7 +13,6 @@ from vitreous.errors import InputError
 from vitreous.evaluation.scores import is_better
 from vitreous.tasks import task_named
 from vitreous.tasks.pretraining.adaptation import feature_measure
-from vitreous.tasks.pretraining.task import open_unlabeled
 
 pytestmark = pytest.mark.usefixtures("quick_figures")
 
@@ -128,7 +127,7 @@ def test_features_that_tell_classes_apart_have_more_neighbors_of_their_own(patte
 
 
 def test_without_labels_neighbors_are_near_by_gradients_and_colors(patterns):
-    data = open_unlabeled(str(patterns.parent / "plain"), DataConfig(validation_fraction=0.0))
+    data = open_data(str(patterns.parent / "plain"), DataConfig(validation_fraction=0.0), "unlabeled")
     measure = feature_measure(data)
     ask = {"device": torch.device("cpu"), "batch_size": 24}
 

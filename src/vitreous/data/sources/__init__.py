@@ -85,7 +85,13 @@ def open_data(spec: object, config: DataConfig, targets: TargetKind = "classes")
     Raises:
         InputError: DATA is not one of the known forms, or an option has no effect on it.
     """
-    return splits_of(find_source(spec), config, targets)
+    source = find_source(spec)
+    check_form(source, config, targets)
+    train, *others = open_parts(source, config, targets)
+    summary, found = summarize(train)
+    train = train.with_(findings=(*train.findings, *found), value_range=summary.value_range)
+    validation, test = (part and part.with_(value_range=summary.value_range) for part in others)
+    return Splits(train, validation, test, source.name, summary)
 
 
 def find_source(spec: object) -> DataSource:
@@ -146,7 +152,7 @@ def local_source(spec: str) -> DataSource:
             return DataSource(spec, "shards", partial(shards.open_shards, f"{path}/*.tar"))
         if table := manifests.metadata_table(path):
             return DataSource(spec, "manifest", partial(manifests.open_metadata, path, table), numbers=True)
-        return DataSource(spec, "folder", lambda config, _: open_folder(path, config))
+        return DataSource(spec, "folder", partial(open_folder, path))
     if spec.endswith(".tar"):
         return DataSource(spec, "shards", partial(shards.open_shards, spec))
     if path.is_file() and path.suffix in MANIFESTS:
@@ -157,16 +163,6 @@ def local_source(spec: str) -> DataSource:
     close = get_close_matches(kind, ["digits", "hf", "synthetic", *BINARIES, *ADDED], n=1, cutoff=0.7)
     hint = f" (did you mean {close[0]}?)" if close and spec not in close else ""
     raise InputError(f"there is no {spec}{hint}: DATA is {FORMS}")
-
-
-def splits_of(source: DataSource, config: DataConfig, targets: TargetKind) -> Splits:
-    """Return the images of a source, split, as `open_data` does."""
-    check_form(source, config, targets)
-    train, *others = open_parts(source, config, targets)
-    summary, found = summarize(train)
-    train = train.with_(findings=(*train.findings, *found), value_range=summary.value_range)
-    validation, test = (part and part.with_(value_range=summary.value_range) for part in others)
-    return Splits(train, validation, test, source.name, summary)
 
 
 def check_form(source: DataSource, config: DataConfig, targets: TargetKind) -> None:

@@ -19,8 +19,15 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from vitreous.data.config import DataConfig, FolderForm
-from vitreous.data.dataset import ClassTargets, ImageDataset, SourceParts, Targets, part_called
+from vitreous.data.config import DataConfig, FolderForm, TargetKind
+from vitreous.data.dataset import (
+    ClassTargets,
+    ImageDataset,
+    SourceParts,
+    Targets,
+    part_called,
+    single_class_targets,
+)
 from vitreous.data.files import (
     EXTENSIONS,
     FOREIGN,
@@ -31,6 +38,7 @@ from vitreous.data.files import (
     read_head,
 )
 from vitreous.data.findings import Finding, finding
+from vitreous.data.sources.labels import UNLABELED
 from vitreous.data.workers import in_threads
 from vitreous.errors import InputError, cache_folder
 from vitreous.models.stored import FORMATS, bytes_of_file
@@ -187,9 +195,15 @@ def cache_file(root: Path, classes: Sequence[str]) -> Path:
     return cache_folder() / "indexes" / f"{hashlib.sha256(key).hexdigest()[:32]}.npz"
 
 
-def open_folder(root: Path, config: DataConfig) -> SourceParts:
-    """Return the parts of a folder: several where it has train/."""
+def open_folder(root: Path, config: DataConfig, kind: TargetKind) -> SourceParts:
+    """Return the parts of a folder: several where it has train/. Images that need no labels may be in any
+    folders below it."""
     names = subfolders(root)
+    if kind == "unlabeled" and len(names) < 2 and "train" not in names:
+        paths = index_images(root, (".",)).paths
+        if not len(paths):
+            raise InputError(f"{root} holds no images")
+        return {"train": FileImages(root, paths, single_class_targets(len(paths), *UNLABELED))}
     parts = part_folders(root, names)
     if not parts:
         return {"train": class_folder(root, config)}

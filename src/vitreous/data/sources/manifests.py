@@ -77,17 +77,17 @@ class ManifestTable(NamedTuple):
         return [] if place is None else [fields[place].strip() for fields in self.lines.values()]
 
 
-def open_manifest(path: Path, config: DataConfig, labels: TargetKind) -> SourceParts:
+def open_manifest(path: Path, config: DataConfig, kind: TargetKind) -> SourceParts:
     """Return the parts of a file with a table. Raises InputError if `open_table` does, or it is not one."""
-    return open_table(read_table(path), config, labels)
+    return open_table(read_table(path), config, kind)
 
 
-def open_table(table: ManifestTable, config: DataConfig, labels: TargetKind) -> SourceParts:
+def open_table(table: ManifestTable, config: DataConfig, kind: TargetKind) -> SourceParts:
     """Return the parts of a table, whose paths are relative to its folder. Raises InputError, which names the
     line.
 
     Args:
-        labels: whether the column label holds classes, or numbers to predict, or need not be there.
+        kind: whether the column label holds classes, or numbers to predict, or need not be there.
     """
     where, form, group_by = table.where, config.settings_of(ManifestForm), config.group_by
     time = config.split.time if isinstance(config.split, SplitByTime) else None
@@ -95,7 +95,7 @@ def open_table(table: ManifestTable, config: DataConfig, labels: TargetKind) -> 
     others = [name for name in table.header if name.lower() not in (paths.lower(), "split")]
     others = [name for name in others if name.lower() not in (str(group_by).lower(), str(time).lower())]
     chosen = manifest_label_columns(table, others, form.label_column)
-    if not chosen and labels != "unlabeled":
+    if not chosen and kind != "unlabeled":
         raise InputError(
             f"{where} has no column 'label' (it has: {', '.join(table.header)}): name the column with the "
             "labels, or several of 0 and 1, in data.form.label_column"
@@ -112,7 +112,7 @@ def open_table(table: ManifestTable, config: DataConfig, labels: TargetKind) -> 
         raise InputError(f"{where} lists no image: write {COLUMNS}, one line for each image")
 
     texts = table.column(chosen[0]) if len(chosen) == 1 else [""] * len(table.lines)
-    if labels == "numbers":
+    if kind == "numbers":
         if form.label_separator != "|":
             raise InputError(
                 f"data.form.label_separator={form.label_separator!r} separates classes, but {where} has "
@@ -121,7 +121,7 @@ def open_table(table: ManifestTable, config: DataConfig, labels: TargetKind) -> 
         targets = read_numbers(table, texts)
     elif targets is None:
         read = partial(manifest_labels, table, texts, form.label_separator)
-        targets = classes_if_any(read, len(texts), labels)
+        targets = classes_if_any(read, len(texts), kind)
     groups, splits = table.column(group_by), table.column("split")
     images = FileImages(Path(where).parent, path_array(table.column(paths)), targets).with_(
         findings=tuple(findings),
@@ -175,14 +175,14 @@ def metadata_table(root: Path) -> ManifestTable | None:
     return together
 
 
-def open_metadata(root: Path, table: ManifestTable, config: DataConfig, labels: TargetKind) -> SourceParts:
+def open_metadata(root: Path, table: ManifestTable, config: DataConfig, kind: TargetKind) -> SourceParts:
     """Return the parts of a folder of images with such a table; those of the folder alone where the table has
     no column of labels and the folder has classes."""
     classes = [name for name in subfolders(root) if not part_called(name)]
     named = config.settings_of(ManifestForm).label_column
     if len(classes) > 1 and not (named or first_known_column(LABEL_COLUMNS, table.header)):
-        return open_folder(root, config)
-    return open_table(table, config, labels)
+        return open_folder(root, config, kind)
+    return open_table(table, config, kind)
 
 
 def path_column(header: Sequence[str], where: str, name: str | None = None) -> str:

@@ -84,7 +84,7 @@ class ShardImages(ImageDataset):
             raise BadImage(self.name(index), error.strerror or str(error)) from error
 
 
-def open_shards(spec: str, config: DataConfig, targets: TargetKind) -> SourceParts:
+def open_shards(spec: str, config: DataConfig, kind: TargetKind) -> SourceParts:
     """Return the parts of shards: several where their names begin with train, val or test."""
     shards = find_shards(spec)
     by_part: dict[str, list[Shard]] = {}
@@ -97,11 +97,11 @@ def open_shards(spec: str, config: DataConfig, targets: TargetKind) -> SourcePar
     named = text_in_same_folder(shards[0], CLASSES)
     classes = tuple(same_name(name) for name in named.splitlines() if name)
     cache_bytes = 1e9 * config.settings_of(FetchedForm).cache_gb
-    reading = Reading(targets == "classes", cache_bytes, config.read.workers)
+    reading = Reading(kind == "classes", cache_bytes, config.read.workers)
     found: dict[str, ImageDataset] = {}
     for part in sorted(by_part, key=lambda name: name != "train"):
-        number = partial(number_labels, where=spec, named=classes, unlabeled=targets == "unlabeled")
-        index, cache = shard_index(by_part[part], number, [targets, *classes], reading)
+        number = partial(number_labels, where=spec, named=classes, unlabeled=kind == "unlabeled")
+        index, cache = shard_index(by_part[part], number, [kind, *classes], reading)
         if not len(index.names):
             raise InputError(
                 f"{spec} holds no image with a label: a sample is 0001.jpg and 0001.cls (a class number), "

@@ -15,12 +15,11 @@ from torch import Tensor, nn
 
 from vitreous.checkpoints.loading import open_checkpoint
 from vitreous.data.config import DataConfig
-from vitreous.data.dataset import ClassTargets, DataSummary, ImageDataset, Splits, single_class_targets
+from vitreous.data.dataset import ClassTargets, DataSummary, ImageDataset, Splits
 from vitreous.data.image_samples import Batch
-from vitreous.data.sources import DataSource, open_data, splits_of
-from vitreous.data.sources.folders import FileImages, index_images, subfolders
+from vitreous.data.sources import open_data
 from vitreous.data.workers import loading_workers
-from vitreous.errors import InputError, LazyModule
+from vitreous.errors import LazyModule
 from vitreous.evaluation.outputs import Batching, compute_outputs
 from vitreous.evaluation.probes import knn_measure
 from vitreous.evaluation.result import Evaluation, Metric
@@ -31,7 +30,6 @@ from vitreous.models.bit import BiTConfig
 from vitreous.models.config import ViTConfig
 from vitreous.models.model import Model, build_model
 from vitreous.models.settings import merged
-from vitreous.outside import local_path
 from vitreous.results import percent
 from vitreous.rng import torch_generator
 from vitreous.tasks import task_named
@@ -87,21 +85,6 @@ ADAPTING_EPOCHS = 30
 LOOKS = 10  # at the features of an encoder that is adapted
 PATIENCE = 4  # looks without better features, after which the training ends
 FLAT_SHARE = 0.25  # of flat patches, from which on plain pixels are the target
-
-
-def open_unlabeled(source: str, data: DataConfig) -> Splits:
-    """Open any DATA, or a folder of images in any sub-folders. Where there are classes, the held-out part is
-    the one that `vitreous train` holds out, so that it stays unseen until then."""
-    folder = local_path(source)
-    if not folder.is_dir() or len(subfolders(folder)) > 1 or (folder / "train").is_dir():
-        return open_data(source, data, "unlabeled")
-    paths = index_images(folder, (".",)).paths
-    if not len(paths):
-        if any(folder.glob("*.tar")):
-            return open_data(source, data, "unlabeled")
-        raise InputError(f"{folder} holds no images")
-    images = FileImages(folder, paths, single_class_targets(len(paths), "image"))
-    return splits_of(DataSource(source, "folder", lambda *_: {"train": images}), data, "unlabeled")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,7 +174,7 @@ class Pretraining(ImageTask[PretrainingT, Splits, nn.Module]):
         return {}
 
     def open_source(self, source: str, config: DataConfig, model: nn.Module | None = None) -> Splits:
-        return open_unlabeled(source, config)
+        return open_data(source, config, "unlabeled")
 
     def choose(
         self, source: str, data: Splits, settings: Tree, *, recipe: str | None, init: str | None
