@@ -23,7 +23,7 @@ from vitreous.inspection.model_figures import model_exhibits, model_summary
 from vitreous.inspection.page import LeftOut
 from vitreous.languages import LANGUAGES, speaking
 from vitreous.models.config import ViTConfig
-from vitreous.models.config_parts import Config
+from vitreous.models.config_parts import Config, StemConfig
 
 Field, Value = str, str
 PARTS = ("stem", "position", "pooling")  # what goes through a training, too
@@ -77,7 +77,11 @@ def model_of(field: Field, value: Value, **changes: Any) -> vt.ViT:
     except ValueError as error:
         error.add_note(f"-> NEEDS of {Path(__file__).name} has to say what {field}={value} needs")
         raise
-    model = vt.create(config, seed=0)
+    try:
+        model = vt.create(config, seed=0)
+    except Exception as error:
+        error.add_note(f"-> edit src/vitreous/models/parts.py, which builds {field}={value}")
+        raise
     assert isinstance(model, vt.ViT)
     model.labels = ["a", "b", "c"]
     for parameter in model.head.parameters():  # otherwise zeros, under which nothing can differ
@@ -94,8 +98,8 @@ def test_every_part_of_the_configuration_is_found() -> None:
 @pytest.mark.parametrize(("field", "value"), VARIANTS)
 def test_a_variant_is_shown_and_saved(field: Field, value: Value, tmp_path: Path, edit: Any) -> None:
     model, images = model_of(field, value), torch.rand(2, 3, 32, 32)
-    with edit("the docstrings and `described` of its module in src/vitreous/layers/"):
-        assert sum(stage.parameters for stage in vt.describe(model).stages) > 0
+    with edit("`described` of its module in src/vitreous/layers/, which has to name every part"):
+        assert vt.describe(model).parameters == sum(weight.numel() for weight in model.parameters())
     for language in LANGUAGES:
         with speaking(language):
             with edit(
@@ -120,6 +124,23 @@ def test_a_variant_is_shown_and_saved(field: Field, value: Value, tmp_path: Path
             model(images)
     maps = attention.maps[0]
     torch.testing.assert_close(maps.sum(dim=-1), torch.ones(maps.shape[:-1]))
+
+
+def test_every_stem_can_be_chosen() -> None:
+    kinds = {stem.model_fields["kind"].default for stem in StemConfig.__subclasses__()}
+    assert {("stem", kind) for kind in kinds} <= {*VARIANTS}, "-> edit Stem of models/config_parts.py"
+
+
+@pytest.mark.parametrize("value", [value for field, value in VARIANTS if field == "stem"])
+def test_a_stem_gets_larger_patches_or_is_refused(value: Value, edit: Any) -> None:
+    model = model_of("stem", value)
+    with edit("`resizes` of its class in src/vitreous/models/config_parts.py"):
+        if model.config.stem.resizes:
+            larger = vt.resize(model, image_size=64, patch_size=32)
+            assert larger(torch.rand(2, 3, 64, 64)).isfinite().all()
+        else:
+            with pytest.raises(vt.InputError):  # in a sentence
+                vt.resize(model, image_size=64, patch_size=32)
 
 
 @pytest.mark.parametrize("field", sorted({field for field, _ in VARIANTS} - {"edge"}))

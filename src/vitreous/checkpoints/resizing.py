@@ -252,12 +252,9 @@ def resized_patches(model: ViT | WithEncoder, config: ViTConfig, interpolation: 
     if config.patch_size == model.config.patch_size:
         return {}
     stem = config.stem
-    if stem.kind == "convolution" or (stem.kind == "patch" and stem.norm_before):
-        raise InputError(
-            "patch_size cannot change here: "
-            + ("a stem of convolutions" if stem.kind == "convolution" else "a LayerNorm on the flat patch")
-            + " has no resized form"
-        )
+    if not stem.resizes:
+        part = "a LayerNorm on the flat patch" if stem.kind == "patch" else f"a stem of kind {stem.kind}"
+        raise InputError(f"patch_size cannot change here: {part} has no resized form")
     cell = stem.cell
     old = tuple(p // cell for p in model.config.patch_size)
     new = config.patch_size[0] // cell, config.patch_size[1] // cell

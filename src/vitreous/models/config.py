@@ -24,6 +24,7 @@ from vitreous.models.config_parts import (
     Sides,
     Stem,
     TokenPoolingConfig,
+    kinds_of,
     setting,
 )
 
@@ -67,10 +68,7 @@ class ViTConfig(Config):
     head_dim: Positive | None = setting(None, "head dimension [D_h]; None: width / heads")
     mlp_dim: Positive = setting(3072, "number of hidden units of each MLP")
 
-    stem: Stem = setting(
-        PatchStemConfig(),
-        "the part that turns pixels into tokens: patch, convolution, resnet or efficientnet-lite",
-    )
+    stem: Stem = setting(PatchStemConfig(), f"the part that turns pixels into tokens: {kinds_of(Stem)}")
     position: Position = setting(
         LearnedPositionConfig(),
         "kind of position embedding: learned, learned-2d, sincos-2d, relative, relative-bias, "

@@ -102,10 +102,17 @@ class StemConfig(Config):
     """What turns pixels into tokens. A stem says here everything that other parts of the package ask of it.
 
     Attributes:
-        title: what is before the projection, in each language of the pages; None where nothing is.
+        title: what is before the projection, in each language of the pages; None where nothing is. Each stem
+            says it.
     """
 
-    title: ClassVar[Mapping[str, str] | None] = None
+    title: ClassVar[Mapping[str, str] | None]
+
+    @property
+    def resizes(self) -> bool:
+        """Whether `projection`, its last layer, is all of it that has the size of a patch, and nothing but a
+        matrix on patches of cells: it can then be resampled for patches of another size."""
+        return False
 
     @property
     def cell(self) -> int:
@@ -133,6 +140,11 @@ class PatchStemConfig(StemConfig):
     )
     norm_before: bool = setting(False, "LayerNorm on the flattened patch (only in the linear form)")
     norm_after: bool = setting(False, "LayerNorm on the projected patch (only in the linear form)")
+    title = None
+
+    @property
+    def resizes(self) -> bool:
+        return not self.norm_before
 
     @model_validator(mode="after")
     def _norms_of_the_linear_form(self) -> PatchStemConfig:
@@ -236,6 +248,10 @@ class ResNetStemConfig(StemConfig, ResNetConfig):
     title = {"en": "a ResNet", "ko": "ResNet"}
 
     @property
+    def resizes(self) -> bool:
+        return True
+
+    @property
     def output_widths(self) -> tuple[int, ...]:
         return self.widths or super().output_widths
 
@@ -284,6 +300,10 @@ class EfficientNetLiteStemConfig(StemConfig):
         "embedding dimension is their number of channels",
     )
     title = {"en": "an EfficientNet-Lite0", "ko": "EfficientNet-Lite0"}
+
+    @property
+    def resizes(self) -> bool:
+        return self.projection
 
     @model_validator(mode="after")
     def _all_blocks_for_several_maps(self) -> EfficientNetLiteStemConfig:
@@ -361,6 +381,12 @@ Stem = Annotated[
     ],
     with_kind("model.stem"),
 ]
+
+
+def kinds_of(part: object) -> str:
+    """Return the kinds of a part that has choices, such as `Stem`, in words."""
+    *others, last = (each.model_fields["kind"].default for each in get_args(get_args(part)[0]))
+    return f"{', '.join(others)} or {last}"
 
 
 class AxialRotaryConfig(Config):
