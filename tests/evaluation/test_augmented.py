@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from vitreous.errors import InputError
 from vitreous.evaluation.classification import evaluate_classification
 from vitreous.evaluation.outputs import AveragedViews, tta_views
 from vitreous.tasks.answerer import may_mirror, open_answerer
@@ -38,6 +39,14 @@ def test_answers_are_averaged(images, make_model, task):
     with torch.no_grad():
         expected = torch.stack([meaning(model(each)) for each in tta_views(batch, mirrored=True)]).mean(dim=0)
         np.testing.assert_allclose(meaning(averaged(batch)), expected, atol=1e-6)
+
+
+def test_outputs_that_only_their_task_can_read_have_no_mean(make_model):
+    """Logarithms of counts were averaged as if they were logits of classes: every image showed 1."""
+    model = make_model()
+    model.task = "counting"
+    with pytest.raises(InputError, match="a model for counting cannot be averaged over views: leave out"):
+        AveragedViews(model, mirrored=False)
 
 
 def test_a_model_is_evaluated_with_it(images, make_model):

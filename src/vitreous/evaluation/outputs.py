@@ -21,8 +21,8 @@ from vitreous.checkpoints.weights import listing
 from vitreous.data.dataset import ImageDataset
 from vitreous.data.image_list import ImageList
 from vitreous.data.image_samples import SampleReader, evaluation_loader
-from vitreous.errors import InputError, utf8_name
-from vitreous.extensions import outputs_of
+from vitreous.errors import InputError, Param, utf8_name
+from vitreous.extensions import CLASSES, outputs_of
 from vitreous.languages.terminal import said
 from vitreous.models.bit import BiT
 from vitreous.models.model import Runnable, check_finite, modes_restored
@@ -233,10 +233,18 @@ class AveragedViews(nn.Module):
     Args:
         model: one that gives classes or numbers.
         mirrored: whether a mirrored image means the same.
+
+    Raises:
+        InputError: only its task can read the model's outputs.
     """
 
     def __init__(self, model: Runnable, *, mirrored: bool) -> None:
         super().__init__()
+        if outputs_of(model) == "own":
+            raise InputError(
+                f"the outputs of a model for {model.task} cannot be averaged over views: leave out "
+                f"{Param('tta')}"
+            )
         self.model = model
         self.mirrored = mirrored
         self.config, self.preprocessing = model.config, model.preprocessing
@@ -283,7 +291,7 @@ def automatic_precision(
 ) -> Precision:
     """Return the precision of inference. "auto" is bf16 where the device gains from it, and its top-1 answers
     agree with those in fp32 for `AGREEMENT` of the images; the features of a model without a head are no
-    answer, and must have the same direction, within `ANGLE`.
+    answer, and must have the same direction, within `ANGLE`. Outputs that are not of classes stay in fp32.
 
     Args:
         images: to compare on, the first time; None: bf16 only if it was compared before.
@@ -292,7 +300,10 @@ def automatic_precision(
     """
     if wanted != "auto" or weights_type(model) != torch.float32:
         return answering_precision(wanted, device, model)
-    if not isinstance(model, ViT | BiT) or outputs_of(model) == "number":
+    if not isinstance(model, ViT | BiT):
+        return "fp32"
+    features = model.config.num_classes is None
+    if not features and outputs_of(model) not in CLASSES:
         return "fp32"
     record = None if folder is None else folder / AGREED
     known: dict[str, Any] = {}
@@ -306,7 +317,6 @@ def automatic_precision(
         return "fp32"
     weights = sum(float(each.detach().double().sum()) for each in model.parameters())  # differ by training
     here = {"device": str(device), "torch": torch.__version__, "weights": f"{weights:.12g}"}
-    features = model.config.num_classes is None
     if features:
         here["compared by"] = "angle"
     if not here.items() <= known.items():

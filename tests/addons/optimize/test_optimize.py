@@ -257,6 +257,9 @@ def test_a_lower_precision_must_agree(
         model.head.bias += 1
     (tmp_path / outputs.AGREED).write_text(json.dumps({**stored, "agreed": 35}))
     assert chosen(images) == "bf16"  # other weights are compared again
+    model.task = "counting"  # whose answer is not the largest of its outputs
+    assert chosen(images) == "fp32"
+    model.task = "classification"
     fresh = tmp_path / "fresh"
     vt.save(model, fresh)
     vt.embed(fresh, place / "photos", out=tmp_path / "vectors", progress=False)
