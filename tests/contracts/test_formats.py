@@ -145,8 +145,9 @@ def test_a_format_that_is_only_read_is_recognized_by_its_content(
 def test_a_format_is_converted_both_ways(name: str, tmp_path: Path, edit: Any) -> None:
     format, model = checkpoint_formats()[name], model_for(name)
     path = tmp_path / f"theirs{(format.suffixes or ('',))[0]}"
-    with edit(f"`limits`, `keys`, `typical` or the table of {file_of(name)}"):
+    with edit(f"`limits`, `keys`, `typical`, `unsaid`, `suffixes` or the table of {file_of(name)}"):
         vt.save(model, path, format=name)
+        assert path.is_dir() is not bool(format.suffixes)
         answers = answers_for(model, format.unsaid_at(path))
         again = vt.load(path, **answers)
         assert again.origin is not None
@@ -159,6 +160,22 @@ def test_a_format_is_converted_both_ways(name: str, tmp_path: Path, edit: Any) -
         converted = vt.convert(path, tmp_path / "ours", format="vitreous", settings=settings)
         assert converted.max_abs_difference <= 1e-5
     assert vt.describe(vt.load(tmp_path / "ours")).stages
+
+
+@pytest.mark.parametrize("task", ["multilabel", "regression"])
+@pytest.mark.parametrize("name", ["vitreous", *WRITTEN])
+def test_a_task_is_kept_or_its_loss_is_said(
+    name: str, task: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What was read back as a classifier answered "0, 100.0%" for a model of numbers, without a word."""
+    format, model = checkpoint_formats()[name], model_for(name)
+    if model.config.num_classes is None:
+        return
+    model.task, path = task, tmp_path / f"theirs{(format.suffixes or ('',))[0]}"
+    vt.save(model, path, format=name)
+    again = vt.load(path, **answers_for(model, format.unsaid_at(path)))
+    said = f"format {name} has no place for the task {task}: loaded again, the model answers as"
+    assert (again.task == task) is not (said in caplog.text)
 
 
 @pytest.mark.parametrize("count", [2, 4])

@@ -145,8 +145,9 @@ OTHERWISE = (
 
 
 def check_limits(config: ViTConfig | BiTConfig, limits: FormatLimits, format: str) -> None:
-    """Raise InputError for the first part which the format cannot hold."""
-    for field, allowed in limits.items():
+    """Raise InputError for a part which the format cannot hold: one that can be left out only where no other
+    stands in the way."""
+    for field, allowed in sorted(limits.items(), key=lambda row: row[0] in (*DROPPABLE, "num_classes")):
         value = field_value(config, field)
         if allowed is None or value in allowed or (value is None and "." in field):
             continue

@@ -23,6 +23,7 @@ from vitreous.checkpoints.model_card import check_license, write_card
 from vitreous.checkpoints.native import check_labels
 from vitreous.checkpoints.weights import attributes_of, load_weights, meta_model, stored_weights
 from vitreous.errors import InputError, check_free, nearest, require_packages, writing_to
+from vitreous.extensions import outputs_of
 from vitreous.models.bit import BiT
 from vitreous.models.ensemble import Ensemble
 from vitreous.models.model import Model, WithEncoder
@@ -112,11 +113,18 @@ def save(
     with replacing(path, new=not overwrite) as temporary:
         assert writer.write is not None
         writer.write(model, temporary)
-        difference = read_back(model, temporary, format, answers_for(model, writer.unsaid_at(path)))
+        answers = answers_for(model, writer.unsaid_at(path))
+        difference, again = read_back(model, temporary, format, answers)
         if temporary.is_dir():
             write_card(model, temporary, writer, path.resolve().name, license)
     if writer.suffixes and model.labels:
         log.warning("%s: a file of format %s holds no labels and no preprocessing", path, format)
+    if model.config.num_classes is not None and outputs_of(again) != outputs_of(model):
+        log.warning(
+            "%s: format %s has no place for the task %s: loaded again, the model answers as one for "
+            "%s, until you set model.task = %r",
+            *(path, format, model.task, again.task or "classification", model.task),
+        )
     return difference
 
 
@@ -164,9 +172,9 @@ def answers_for(model: Model, unsaid: Sequence[str]) -> dict[str, object]:
 
 
 @torch.no_grad()
-def read_back(model: Model, path: Path, format: str, answers: dict[str, object]) -> float:
-    """Return the largest difference between `model` and what is read back from `path`. Raises InputError: it
-    is above the tolerance."""
+def read_back(model: Model, path: Path, format: str, answers: dict[str, object]) -> tuple[float, Model]:
+    """Return the largest difference between `model` and what is read back from `path`, and that. Raises
+    InputError: the difference is above the tolerance."""
     training = model.training
     with no_warnings():  # nothing is assumed here: the model that was written is known
         again = load_image_model(path, format=format, **answers)
@@ -179,7 +187,7 @@ def read_back(model: Model, path: Path, format: str, answers: dict[str, object])
         seen = each.features(images) if isinstance(each, Ensemble) else each.tokens(images)
         outputs.append((each(images), seen))
     model.train(training)
-    return check_equal(outputs[0], outputs[1], format)
+    return check_equal(outputs[0], outputs[1], format), again
 
 
 @contextmanager
