@@ -93,12 +93,15 @@ def test_a_description_beside_weights_of_another_name(
     caplog.clear()
     same(model, tmp_path / "m" / "weights.safetensors")
     assert "does not say" not in caplog.text
-    assert "is not read" not in caplog.text
-    # but of two files it may be the other's
+    assert "not read" not in caplog.text
+    # but of two files it may be the other's, which is said
     save_file({"a": torch.zeros(1)}, tmp_path / "m" / "other.safetensors")
     with pytest.raises(vt.InputError, match="does not store the number of heads"):
         vt.load(tmp_path / "m" / "weights.safetensors")
-    assert "config.json is not read, since it may describe another" in caplog.text
+    assert "they may be of another file (config.json, preprocessor_config.json): pass like=" in caplog.text
+    caplog.clear()
+    same(model, tmp_path / "m" / "weights.safetensors", like=tmp_path / "m")
+    assert "not read" not in caplog.text
 
 
 # ---- timm and training programs

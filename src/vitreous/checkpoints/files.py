@@ -5,7 +5,6 @@ the size of the file."""
 from __future__ import annotations
 
 import json
-import logging
 import re
 import tarfile
 from collections.abc import Sequence
@@ -19,8 +18,6 @@ from vitreous.checkpoints.torch_files import read_torch
 from vitreous.checkpoints.what_is_this import IN_PYTORCH, OPENVINO, shard_of, what_is_this
 from vitreous.errors import InputError
 from vitreous.outside import read_regular, read_text
-
-log = logging.getLogger(__name__)
 
 WEIGHTS = ("model.safetensors", "pytorch_model.bin", "open_clip_model.safetensors")
 # Of training programs: accelerate with FSDP, DeepSpeed, torch.distributed.
@@ -68,14 +65,6 @@ def read_checkpoint(path: Path) -> File:
     if not own or (path.name not in WEIGHTS and described.get(CONFIG, {}).get("format") == "vitreous"):
         described = {name: said for name, said in described.items() if name == OPEN_CLIP_CONFIG}
     found = read_weights(path)
-    if not own and not described and (path.parent / CONFIG).is_file():
-        log.warning(
-            "%s: %s is not read, since it may describe another of the files of weights in %s: move the two "
-            "into a folder of their own if they belong together",
-            path,
-            path.parent / CONFIG,
-            path.parent,
-        )
     return replace(found, documents={**found.documents, **described})
 
 

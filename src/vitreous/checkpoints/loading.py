@@ -26,7 +26,7 @@ from vitreous.checkpoints.format import Changes, Spec, as_pair
 from vitreous.checkpoints.native import open_state
 from vitreous.checkpoints.pretrained_encoders import INSTALLED_ENCODERS
 from vitreous.checkpoints.recognition import recognize
-from vitreous.checkpoints.source import CARD, CONFIG, OPEN_CLIP_CONFIG, TRAINING, Documents, File
+from vitreous.checkpoints.source import CARD, CONFIG, DESCRIPTIONS, TRAINING, Documents, File
 from vitreous.checkpoints.torch_files import documents_of, parts_in_memory
 from vitreous.checkpoints.weights import (
     MOST_NAMES,
@@ -159,6 +159,8 @@ def open_checkpoint(source: Checkpoint, like: str | Path | None = None) -> File:
     elif isinstance(source, str | Path):
         file = open_file(parse_place(source))
         file = with_module(file if file.place else replace(file, place=str(source)))
+        if like is None and Path(file.where).is_file():
+            warn_of_descriptions(Path(file.where), file.documents)
     elif not isinstance(source, Mapping):
         kind = type(source).__name__
         raise InputError(f"a checkpoint is a path, a name, a state dict or a module, not {kind}")
@@ -167,6 +169,18 @@ def open_checkpoint(source: Checkpoint, like: str | Path | None = None) -> File:
     else:
         raise InputError("the mapping is not a state dict: it has no names of tensors")
     return file if like is None else described_like(file, like)
+
+
+def warn_of_descriptions(path: Path, documents: Documents) -> None:
+    """Log which descriptions beside a file of weights are not among the `documents` that were read, as they
+    may be those of another file."""
+    beside = [name for name in DESCRIPTIONS if (path.parent / name).is_file()]
+    if unread := [name for name in beside if name not in documents]:
+        log.warning(
+            "%s: descriptions beside it are not read, since they may be of another file (%s): pass like=%s "
+            "if they are its own",
+            *(path, ", ".join(unread), path.parent),
+        )
 
 
 def open_file(place: Location) -> File:
@@ -249,7 +263,7 @@ def described_like(file: File, like: str | Path) -> File:
         documents: Documents = {CONFIG: imported(DESCRIBED[codebase])(name)}
     else:
         documents = documents_in(local_copy(parse_place(like), DESCRIBING))
-    if not documents.keys() & {CONFIG, OPEN_CLIP_CONFIG}:
+    if not documents:
         raise InputError(
             f"like={str(like)!r}: pass timm:NAME, torchvision:NAME, hf:org/name, or a folder with a "
             "config.json"

@@ -243,7 +243,7 @@ def huggingface_fields(source: Source, family: families.Family) -> dict[str, obj
     if open_questions := {"layer_norm_eps", "hidden_act"} - described.keys():
         usual = {"layer_norm_eps": f"LayerNorm eps {family.eps}", "hidden_act": mlp}
         stated = " and ".join(usual[name] for name in sorted(open_questions, reverse=True))
-        source.assumed.append(f"{stated}, as no config.json says")
+        source.assumed.append(f"{stated}, since no config.json was read")
     return fields
 
 
