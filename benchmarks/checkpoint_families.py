@@ -32,14 +32,13 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import vitreous as vt
-from vitreous.checkpoints.formats import IMAGE_FAMILIES, READ_FAMILIES, added_families
+from vitreous.checkpoints.format import checkpoint_formats
+from vitreous.checkpoints.formats import added_families
 
 ROOT = Path(__file__).parents[1]
 TESTS = ROOT / "tests" / "checkpoints"
 GOLDEN = ROOT / "tests" / "golden" / "data"
 RESULT = "checkpoint_families.json"
-FILES = {"torchvision": ".pth", "vit-pytorch": ".pt", "frankzvit": ".pt", "dinov2": ".pth", "dinov3": ".pth"}
-FILES |= {"vit-5": ".pth", "open-clip": ".pt", "google": ".npz", "bit": ".npz"}
 
 # The cases of each family and format: golden models, or those of tests/checkpoints/peer_families.py.
 GOLDEN_CASES: dict[tuple[str, str], tuple[str, ...]] = {
@@ -254,7 +253,7 @@ def compare(
         "in": max(difference(ours[name](images), value) for name, value in expected.items())
     }
     with tempfile.TemporaryDirectory() as folder:
-        ending = FILES.get(format, "")
+        ending = (checkpoint_formats()[format].suffixes or ("",))[0]
         if format == "timm" and model.config.stem.kind == "resnet":
             ending = ".pth"  # timm has no architecture with so small a ResNet
         path = Path(folder) / f"model{ending}"
@@ -359,6 +358,13 @@ def naflex(tests: ModuleType, peers: ModuleType) -> dict[str, Any]:
     return {**far, "by": "timm"}
 
 
+def listed_of_images() -> list[tuple[str, str, str]]:
+    """Family, format, and the ways that this is gone, of every family of models of images."""
+    texts = added_families()
+    rows = ((name, formats.items()) for name, formats in vt.list_families().items() if name not in texts)
+    return [(name, format, ways) for name, formats in rows for format, ways in formats]
+
+
 @torch.no_grad()
 def measured(only: str | None = None) -> dict[str, dict[str, dict[str, Any]]]:
     """Every family and format, with the largest difference of its cases."""
@@ -370,8 +376,14 @@ def measured(only: str | None = None) -> dict[str, dict[str, dict[str, Any]]]:
     given = tests.GIVEN
     live = live_cases(peers)
     rows: dict[str, dict[str, dict[str, Any]]] = {}
-    for family, format in ((name, each) for name, formats in IMAGE_FAMILIES.items() for each in formats):
+    for family, format, ways in listed_of_images():
         if only not in (None, family):
+            continue
+        if ways == "in":
+            names = PUBLISHED.get((family, format), ())
+            rows.setdefault(family, {})[format] = {"in": max(map(published, names), default=None)}
+            if format == "perception-encoder":
+                rows[family][format] = {"in": perception_encoder(peers, PERCEPTION_ENCODERS[family])}
             continue
         key, found = (family, format), list[dict[str, Any]]()
         for name in GOLDEN_CASES.get(key, ()):
@@ -391,17 +403,11 @@ def measured(only: str | None = None) -> dict[str, dict[str, dict[str, Any]]]:
             found.append(naflex(program(TESTS / "test_native_aspect.py"), peers))
         if format == "bit":
             found.append(compare(peers, *bit_case(), format, None))
-        assert found, f"no case of {key}"
+        assert found, f"no case of {key}: add one to PEER_CASES"
         largest = {way: max(each[way] for each in found if way in each) for way in ("in", "out")}
         opened = ", ".join(dict.fromkeys(each["by"] for each in found if "by" in each)) or None
         rows.setdefault(family, {})[format] = largest | {"by": opened}
         print(family, format, rows[family][format], file=sys.stderr)
-    for family, format in ((name, each) for name, formats in READ_FAMILIES.items() for each in formats):
-        if only in (None, family):
-            names = PUBLISHED.get((family, format), ())
-            rows.setdefault(family, {})[format] = {"in": max(map(published, names), default=None)}
-            if format == "perception-encoder":
-                rows[family][format] = {"in": perception_encoder(peers, PERCEPTION_ENCODERS[family])}
     for name, format in added_families().items() if only is None else ():
         rows[name] = {format: text_model(name)}
     return rows

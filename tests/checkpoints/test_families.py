@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 
 import vitreous as vt
 from vitreous.checkpoints.format import checkpoint_formats
+from vitreous.checkpoints.source import DESCRIPTIONS
 from vitreous.tasks.pretraining.rules import MAEConfig
 
 HERE = Path(__file__).parent
@@ -95,6 +96,10 @@ WRITTEN = {
     "vit-pytorch-qk-norm": "vit-pytorch",
     "vit-pytorch-registers": "vit-pytorch",
 }
+
+
+def test_every_case_is_compared(peer_families: ModuleType) -> None:
+    assert {*GIVEN} == {*peer_families.CASES}, "-> edit GIVEN of tests/checkpoints/test_families.py"
 
 
 def largest_difference(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:
@@ -273,7 +278,10 @@ def test_a_bare_file_of_eva_is_not_guessed(tmp_path: Path) -> None:
 
 def weights_of(folder: Path) -> Path:
     """The folder, or the one file of weights in it where nothing describes it."""
-    if (folder / "config.json").is_file():
+    named = {path.name for path in folder.glob("*.json")}
+    unread = ", ".join(named - {*DESCRIPTIONS})
+    assert not unread, f"{folder.name}: -> edit `sidecars` of the row in FORMATS, which has no {unread}"
+    if named:
         return folder
     return next(path for path in sorted(folder.iterdir()) if path.name != "expected.safetensors")
 

@@ -123,7 +123,8 @@ def test_any_model_through_any_format(format: str, drawn: tuple[dict[str, Any], 
         else:
             refusal = ""
         if refusal:
-            assert re.search(r"cannot hold|has no architecture|holds a BiT", refusal), refusal
+            refused = re.search(r"cannot hold|has no architecture|holds a BiT", refusal)
+            assert refused, f"{refusal} -> edit `limits` or `unsaid` of the Format of {format}"
             return
         again = vt.load(path, **answers_for(model, checkpoint_formats()[format].unsaid_at(path)))
         assert again.config.num_classes == config.num_classes

@@ -92,6 +92,8 @@ class Format:
 
     Attributes:
         name, about: for `--format`, and in one line.
+        families: of the models that are published in it: a row each of the table of the documentation, which
+            shows what `benchmarks/checkpoint_families.py` measured.
         read: from an opened checkpoint to what it holds.
         keys: regular expressions; a file is of this format if each matches the whole name of some weight.
         entries: of config.json, each of which means this format whatever the weights are called.
@@ -118,6 +120,7 @@ class Format:
     name: str
     about: str
     read: Callable[[Source], Spec]
+    families: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
     entries: tuple[tuple[str, str], ...] = ()
     overridable: type[BaseModel] | None = ViTConfig

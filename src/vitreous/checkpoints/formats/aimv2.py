@@ -198,6 +198,7 @@ def write_aimv2(model: Model, path: Path) -> None:
 AIMV2 = Format(
     name="aimv2",
     about="Apple's AIMv2, as transformers' Aimv2VisionModel",
+    families=("AIMv2",),
     entries=(("model_type", "aimv2_vision_model"), ("model_type", "aimv2")),
     keys=(r"preprocessor\.patchifier\.proj\.weight",),
     read=read_aimv2,

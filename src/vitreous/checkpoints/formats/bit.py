@@ -155,6 +155,7 @@ def write_bit(model: Model, path: Path) -> None:
 BIT = Format(
     name="bit",
     about="Google's BiT: .npz files of the TensorFlow code or of big_vision's bit_paper",
+    families=("BiT",),
     keys=(r"(resnet/root_block/standardized_conv2d(_\d+)?|root_block/conv_root)/kernel",),
     read=read_bit,
     overridable=BiTConfig,

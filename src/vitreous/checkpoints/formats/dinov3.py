@@ -146,6 +146,7 @@ def write_dinov3(model: Model, path: Path) -> None:
 DINOV3 = Format(
     name="dinov3",
     about="facebookresearch/dinov3: a state dict of the backbone",
+    families=("DINOv3",),
     keys=(r"rope_embed\.periods", r"patch_embed\.proj\.weight"),
     read=read_dinov3,
     write=write_dinov3,

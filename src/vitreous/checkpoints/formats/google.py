@@ -218,6 +218,7 @@ def write_google(model: Model, path: Path) -> None:
 GOOGLE = Format(
     name="google",
     about="google-research/vision_transformer and big_vision: .npz files, with hybrids and two-tower models",
+    families=("ViT", "Hybrid ViT"),
     keys=(rf"({'|'.join(PREFIXES)})(embedding|conv_root)/kernel",),
     read=read_google,
     write=write_google,

@@ -42,6 +42,7 @@ def read_monai(source: Source) -> Spec:
 MONAI = Format(
     name="monai",
     about="MONAI's ViT for images: a state dict",
+    families=("ViT",),
     keys=(r"patch_embedding\.position_embeddings", r"blocks\.0\.attn\.out_proj\.weight"),
     read=read_monai,
     unsaid=("heads",),

@@ -219,6 +219,7 @@ def write_open_clip(model: Model, path: Path) -> None:
 OPEN_CLIP = Format(
     name="open-clip",
     about="the image tower of OpenAI's CLIP and of open_clip: a state dict or OpenAI's archive",
+    families=("CLIP",),
     keys=(r"visual\.conv1\.weight",),
     read=read_open_clip,
     gather=open_clip_facts,

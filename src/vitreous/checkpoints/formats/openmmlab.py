@@ -75,6 +75,7 @@ def is_numbers(value: object) -> TypeGuard[list[float]]:
 OPENMMLAB = Format(
     name="openmmlab",
     about="OpenMMLab's ViT and DeiT (mmpretrain, mmcls, mmseg): a state dict",
+    families=("ViT", "DeiT", "BEiT, BEiT v2"),
     keys=(r"layers\.0\.ln1\.weight", r"patch_embed\.projection\.weight"),
     read=read_openmmlab,
     gather=openmmlab_facts,

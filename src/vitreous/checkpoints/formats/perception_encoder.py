@@ -102,6 +102,7 @@ PERCEPTION_ENCODER = Format(
         r"(?:visual\.)?transformer\.resblocks\.0\.attn\.in_proj_weight",
         r"(?:visual\.)?ln_pre\.weight",
     ),
+    families=("Perception Encoder", "PE-Lang, PE-Spatial"),
     read=read_perception_encoder,
     gather=timm_facts,
 )

@@ -59,6 +59,7 @@ def read_under_names(source: Source, names: Mapping[str, str]) -> Spec:
 PRETRAINED_VIT = Format(
     name="pytorch-pretrained-vit",
     about="lukemelas/PyTorch-Pretrained-ViT: a state dict",
+    families=("ViT",),
     keys=(r"positional_embedding\.pos_embedding", r"transformer\.blocks\.0\.attn\.proj_q\.weight"),
     read=partial(read_under_names, names=NAMES),
     gather=transformers_facts,
@@ -68,6 +69,7 @@ PRETRAINED_VIT = Format(
 JEONSWORLD = Format(
     name="jeonsworld",
     about="jeonsworld/ViT-pytorch: a state dict",
+    families=("ViT",),
     keys=(r"transformer\.embeddings\.cls_token", r"transformer\.encoder\.layer\.0\.attn\.query\.weight"),
     read=partial(read_under_names, names=JEONSWORLD_NAMES),
     gather=transformers_facts,

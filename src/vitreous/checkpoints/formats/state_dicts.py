@@ -84,6 +84,7 @@ def write_dinov2(model: Model, path: Path) -> None:
 DINOV2 = Format(
     name="dinov2",
     about="facebookresearch/dinov2: a state dict of the backbone",
+    families=("DINOv2",),
     keys=("mask_token", r"patch_embed\.proj\.weight"),
     read=read_dinov2,
     write=write_dinov2,
@@ -173,6 +174,7 @@ def write_frankzvit(model: Model, path: Path) -> None:
 FRANKZVIT = Format(
     name="frankzvit",
     about="FrancescoSaverioZuppichini/ViT: a state dict",
+    families=("ViT",),
     keys=(r"0\.cls_token", r"0\.positions"),
     read=read_frankzvit,
     write=write_frankzvit,

@@ -100,6 +100,7 @@ def read_torchvision(source: Source) -> Spec:
 TORCHVISION = Format(
     name="torchvision",
     about="torchvision's vit_*: a state dict",
+    families=("ViT",),
     keys=(r"conv_proj\.weight", r"encoder\.pos_embedding"),
     read=read_torchvision,
     gather=torchvision_facts,

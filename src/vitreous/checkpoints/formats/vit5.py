@@ -109,6 +109,7 @@ def write_vit5(model: Model, path: Path) -> None:
 VIT5 = Format(
     name="vit-5",
     about="wangf3014/ViT-5: a state dict",
+    families=("ViT-5",),
     keys=(r"blocks\.0\.attn\.rope_reg\.freqs", "reg_token"),
     read=read_vit5,
     write=write_vit5,

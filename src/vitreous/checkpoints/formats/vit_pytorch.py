@@ -231,6 +231,7 @@ def write_vit_pytorch(model: Model, path: Path) -> None:
 VIT_PYTORCH = Format(
     name="vit-pytorch",
     about="lucidrains/vit-pytorch: a state dict of ViT or SimpleViT",
+    families=("ViT",),
     keys=(r"transformer\.layers\.0\.0\.(fn\.|fns\.0\.)?to_qkv\.weight", r"to_patch_embedding\.1\.weight"),
     read=read_vit_pytorch,
     write=write_vit_pytorch,
