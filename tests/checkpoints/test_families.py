@@ -313,7 +313,7 @@ def test_the_table_of_families_is_what_was_measured() -> None:
     listed = vt.list_families()
     assert {name: set(rows) for name, rows in listed.items()} == {
         name: set(rows) for name, rows in measured.items()
-    }
+    }, "-> run benchmarks/checkpoint_families.py, which measures what the formats list as their `families`"
     formats = vt.list_formats()
     for family, rows in listed.items():
         for format, ways in rows.items():

@@ -165,17 +165,18 @@ def test_a_format_is_converted_both_ways(name: str, tmp_path: Path, edit: Any) -
 @pytest.mark.parametrize("task", ["multilabel", "regression"])
 @pytest.mark.parametrize("name", ["vitreous", *WRITTEN])
 def test_a_task_is_kept_or_its_loss_is_said(
-    name: str, task: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    name: str, task: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, edit: Any
 ) -> None:
     """What was read back as a classifier answered "0, 100.0%" for a model of numbers, without a word."""
     format, model = checkpoint_formats()[name], model_for(name)
     if model.config.num_classes is None:
         return
     model.task, path = task, tmp_path / f"theirs{(format.suffixes or ('',))[0]}"
-    vt.save(model, path, format=name)
-    again = vt.load(path, **answers_for(model, format.unsaid_at(path)))
-    said = f"format {name} has no place for the task {task}: loaded again, the model answers as"
-    assert (again.task == task) is not (said in caplog.text)
+    with edit(f"{file_of(name)}, or src/vitreous/checkpoints/saving.py"):
+        vt.save(model, path, format=name)
+        again = vt.load(path, **answers_for(model, format.unsaid_at(path)))
+        said = f"format {name} has no place for the task {task}: loaded again, the model answers as"
+        assert (again.task == task) is not (said in caplog.text)
 
 
 @pytest.mark.parametrize("count", [2, 4])

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 import pytest
+import torch
 
 import vitreous as vt
 from vitreous.api.options import EvaluateOptions, InspectOptions, PredictOptions
-from vitreous.extensions import OutputKind, tasks
+from vitreous.extensions import OutputKind, TaskRow, tasks
 from vitreous.languages import LANGUAGES, catalog
+from vitreous.models.model import as_probabilities
 from vitreous.tasks import task_named
 from vitreous.tasks.task import Task
 from vitreous.training.options import options_of
@@ -67,18 +69,30 @@ SHOWN_BY = {
 }
 
 
+def file_of(row: TaskRow) -> str:
+    """Return the file of a task."""
+    return f"src/{row.module.replace('.', '/')}.py"
+
+
 def test_every_task_is_trained_here() -> None:
-    assert {*TRAINED} == {*tasks()}, "-> edit TRAINED of tests/contracts/test_tasks.py"
+    edited = "TRAINED of tests/contracts/test_tasks.py, or TASKS of src/vitreous/extensions.py"
+    assert {*TRAINED} == {*tasks()}, f"-> edit {edited}"
 
 
 @pytest.mark.parametrize("name", tasks())
-def test_a_row_says_of_a_task_what_the_task_says_of_itself(name: str) -> None:
-    row, task = tasks()[name], task_named(name)
-    assert isinstance(task, Task)
-    assert task.config.command == row.command
-    assert row.outputs in get_args(OutputKind)
+def test_a_row_says_of_a_task_what_the_task_says_of_itself(name: str, edit: Any) -> None:
+    row = tasks()[name]
+    with edit(f"`DEFINED`, `name` or `config` of {file_of(row)}, or the row in src/vitreous/extensions.py"):
+        task = task_named(name)
+        assert isinstance(task, Task)
+        assert task.config.command == row.command
+        assert name in (get_args(task.config.model_fields["task"].annotation) or (name,))
+        assert row.outputs in get_args(OutputKind)
+        if row.outputs == "own":
+            assert not any("tta" in options for options in task.info.options.values()), "of what is the mean?"
     for language in LANGUAGES:
-        assert task.info.panels in catalog(language)["panels"], f"{name}: [panels] of {language}.toml"
+        with edit(f"`panels` of {file_of(row)}, or [panels] of src/vitreous/languages/{language}.toml"):
+            assert task.info.panels in catalog(language)["panels"]
     for asked, options in task.info.options.items():
         assert options, asked
 
@@ -94,6 +108,17 @@ def test_what_only_some_tasks_have_is_understood_by_one(command: str, declared: 
     assert asked <= known
 
 
+def check_meaning(model: Any, outputs: OutputKind, image: str, answer: dict[str, Any]) -> None:
+    """Compare an answer with what everything that has no task reads from the outputs of a model."""
+    with torch.inference_mode():
+        found = model.eval()(model.preprocessing([image]))
+    if outputs == "number":
+        assert answer["value"] == pytest.approx(found.item(), rel=1e-4)
+    else:
+        probability = as_probabilities(found, outputs).max().item()
+        assert answer["top"][0]["probability"] == pytest.approx(probability, rel=1e-4)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TRAINED)
 def test_a_task_goes_through_every_command(
@@ -107,12 +132,12 @@ def test_a_task_goes_through_every_command(
     monkeypatch.chdir(photos)
     row, tiny, run = tasks()[name], TRAINED[name], tmp_path / "run"
     named = [*COMMANDS[row.command], name] if COMMANDS[row.command] else []
-    file = f"src/{row.module.replace('.', '/')}.py"
+    file = file_of(row)
     with edit(f"{file}, or what its messages and pages ask of the catalogs"):
         found = vitreous(
             *(*row.command.split(), tiny.data, *named, *tiny.options, "--out", run, "--language", "ko")
         )
-    assert found["task"] == name
+        assert found["task"] == name
     assert 'lang="ko"' in (run / "report.html").read_text("utf-8")
     assert (run / "README.md").is_file()
 
@@ -136,6 +161,9 @@ def test_a_task_goes_through_every_command(
     for model in (run, tmp_path / "converted", *programs):
         answers = shown("predict", model, image)
         assert "predict" in tiny.refused or answers["predictions"][0]["path"].endswith("0.png")
+    if row.outputs != "own":
+        with edit(f"`outputs` of the row of {name} in src/vitreous/extensions.py: what the model gives"):
+            check_meaning(vt.load(run), row.outputs, image, shown("predict", run, image)["predictions"][0])
     if "describe" not in tiny.refused:
         with edit("src/vitreous/inspection/drawing.py"):
             assert "<svg" in vt.draw(str(run)).svg
