@@ -28,7 +28,7 @@ from record import write_results
 from vitreous.addons.studies.laboratory import HELD_OUT, Laboratory, OwnImages, PartImages, normalized_images
 from vitreous.addons.studies.study import BASE
 from vitreous.errors import cache_folder
-from vitreous.evaluation.calibration import fit_temperature, helps
+from vitreous.evaluation.calibration import fit_temperature, temperature_helps
 from vitreous.evaluation.scores import calibration_of, half_width
 
 SETS = {"few digits": "mnist5k", "emoji": "emoji", "tuxpaint": "tuxpaint", "letters": "letters"}
@@ -68,7 +68,7 @@ def one_seed(own: Parts, seed: int, steps: int) -> dict[str, float]:
         with torch.inference_mode():
             found[name] = model(images).float(), torch.from_numpy(part.factors["labels"])
     held_out, learned = found["validation"], found["train"]
-    temperature = fit_temperature(*held_out, learned) if helps(*held_out, learned) else 1.0
+    temperature = fit_temperature(*held_out, learned) if temperature_helps(*held_out, learned) else 1.0
     logits, targets = found["test"]
     row, rng = {"temperature": temperature}, np.random.default_rng(seed)
     for way, scale in (("without", 1.0), ("with", temperature)):

@@ -254,7 +254,7 @@ def forms_in(folder: Path, changed: int) -> dict[str, str]:
     return {same_name(name): name for name in os.listdir(folder)}
 
 
-def looks(name: str) -> str:
+def looks_of(name: str) -> str:
     """Return what is equal for names that a person takes for one: form, case, width and spaces aside."""
     return " ".join(unicodedata.normalize("NFKC", name).casefold().split())
 

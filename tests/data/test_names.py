@@ -17,7 +17,7 @@ from vitreous.data.image_list import image_list
 from vitreous.data.sources import open_data
 from vitreous.evaluation.outputs import class_columns, class_labels
 from vitreous.models.stored import bytes_of_file
-from vitreous.outside import looks, same_name
+from vitreous.outside import looks_of, same_name
 from vitreous.training.initial_model import absolute_source
 
 NAMES = ("고양이", "강아지", "café", "ガード")
@@ -69,7 +69,7 @@ def test_names_that_look_the_same_are_a_finding(tmp_path, pair):
     folder(tmp_path, "NFC", (*pair, "dog"))
     (found,) = (each for each in vt.check_data(str(tmp_path)).findings if each.kind == "alike")
     assert sorted(found.images[0]) == sorted(pair)
-    assert looks(pair[0]) == looks(pair[1])
+    assert looks_of(pair[0]) == looks_of(pair[1])
 
 
 @pytest.mark.parametrize("label", FORMS)

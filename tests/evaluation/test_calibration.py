@@ -16,10 +16,10 @@ from vitreous.evaluation import calibration
 from vitreous.evaluation.calibration import (
     calibrate_model,
     fit_temperature,
-    helps,
-    least,
+    least_factor,
     read_thresholds,
     scale_head,
+    temperature_helps,
     write_best_thresholds,
     write_thresholds,
 )
@@ -80,13 +80,15 @@ def test_images_that_are_known_by_heart_change_little():
 def test_a_temperature_that_images_by_chance_ask_for_does_not_help():
     """Labels that say nothing of the logits: on each fifth the temperature of the others is judged."""
     logits, targets = shy(400, 3.0)
-    assert helps(logits, targets)
+    assert temperature_helps(logits, targets)
     few = torch.tensor([[2.0, 0.0], [2.0, 0.0], [2.0, 0.0], [2.0, 0.0], [0.0, 2.0]]).repeat(2, 1)
     wrong = torch.tensor([0, 0, 0, 0, 0, 0, 0, 0, 0, 1])
     assert fit_temperature(few, wrong) != pytest.approx(1.0, rel=0.05)
-    assert not helps(few, wrong)
+    assert not temperature_helps(few, wrong)
     sure = torch.tensor([[1.5, 0.0]]).repeat(25, 1)
-    assert not helps(sure, torch.eye(25, dtype=torch.long)[0])  # four fifths are asked for it, not one
+    assert not temperature_helps(
+        sure, torch.eye(25, dtype=torch.long)[0]
+    )  # four fifths are asked for it, not one
 
 
 def test_a_temperature_is_fitted_on_four_fifths_and_tested_on_the_fifth():
@@ -94,12 +96,12 @@ def test_a_temperature_is_fitted_on_four_fifths_and_tested_on_the_fifth():
     logits, targets = torch.tensor([[2.0, 0.0]]).repeat(100, 1), torch.zeros(100, dtype=torch.long)
     for fold in range(1, 5):
         targets[torch.arange(fold, 100, 5)[:6]] = 1
-    assert helps(logits, targets)
+    assert temperature_helps(logits, targets)
 
 
 def test_the_search_reaches_the_ends():
-    assert least(lambda scale: scale) == pytest.approx(1 / calibration.SEARCHED[1], rel=1e-4)
-    assert least(lambda scale: -scale) == pytest.approx(1 / calibration.SEARCHED[0], rel=1e-4)
+    assert least_factor(lambda scale: scale) == pytest.approx(1 / calibration.SEARCHED[1], rel=1e-4)
+    assert least_factor(lambda scale: -scale) == pytest.approx(1 / calibration.SEARCHED[0], rel=1e-4)
 
 
 def test_thresholds_are_of_the_weights_that_they_were_chosen_for(tmp_path):

@@ -24,7 +24,7 @@ from vitreous.tasks.training_run import fit, plan_of_run
 from vitreous.training.callbacks import read_metrics
 from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.config import RunConfig
-from vitreous.training.distributed import first_value, meet
+from vitreous.training.distributed import first_value, shared_name
 from vitreous.training.machine import ON_CPU
 from vitreous.training.run import RunDirectory
 from vitreous.training.settings import configure, to_toml
@@ -222,7 +222,7 @@ def test_processes_meet_where_none_were_before_them() -> None:
 
     def met(*ranks: int, seconds: float = 60.0) -> list[str]:
         def one(rank: int) -> str:
-            return meet(TCPStore("127.0.0.1", server.port, is_master=False), rank, 3, seconds)
+            return shared_name(TCPStore("127.0.0.1", server.port, is_master=False), rank, 3, seconds)
 
         with ThreadPoolExecutor() as threads:
             return [*threads.map(one, ranks)]

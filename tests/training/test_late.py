@@ -24,7 +24,7 @@ from vitreous.training.initial_model import starting_model
 from vitreous.training.learner import Learner
 from vitreous.training.objectives import classification, softmax_loss
 from vitreous.training.settings import configure
-from vitreous.training.step import LossOf, TrainStep, later, skips_on_device
+from vitreous.training.step import LossOf, TrainStep, read_later, skips_on_device
 from vitreous.training.trainer import PATIENCE, NotFinite, Trainer
 
 from .conftest import Fit, weights
@@ -222,8 +222,8 @@ def test_a_step_of_dino_is_one_graph(tiny: RunConfig, dino: DINO) -> None:
 
 
 def test_a_flag_on_its_way() -> None:
-    assert later(torch.tensor(True))() is True
-    assert later(torch.tensor(False))() is False
+    assert read_later(torch.tensor(True))() is True
+    assert read_later(torch.tensor(False))() is False
 
 
 def test_what_follows_a_step_is_no_waiting_for_data(trained: Fit) -> None:

@@ -21,7 +21,7 @@ from vitreous.tasks.training_run import seconds_after
 from vitreous.training.callbacks import Callback, Display
 from vitreous.training.checkpointer import Checkpointer
 from vitreous.training.clock import Clock
-from vitreous.training.config import RunConfig, TrainingConfig, within
+from vitreous.training.config import RunConfig, TrainingConfig, within_minutes
 from vitreous.training.distributed import World
 from vitreous.training.learner import Learner
 from vitreous.training.objectives import classification
@@ -342,10 +342,10 @@ def test_what_answers_beside_the_network_takes_a_part_of_the_time_too() -> None:
 
 
 def test_a_length_may_have_a_time_in_which_it_ends() -> None:
-    training = TrainingConfig(length=within("90 epochs", 10))
+    training = TrainingConfig(length=within_minutes("90 epochs", 10))
     assert (training.length, training.epochs, training.minutes) == ("90 epochs in 10 minutes", 90, 10)
     assert training.total_steps(7) == 630
-    assert within("90 epochs in 10 minutes", 3.5) == "90 epochs in 3.5 minutes"
+    assert within_minutes("90 epochs in 10 minutes", 3.5) == "90 epochs in 3.5 minutes"
     for wrong in ("10 minutes in 3 minutes", "90 epochs in 0 minutes", "90 epochs in 3 steps"):
         with pytest.raises(ValueError, match="is not a length"):
             TrainingConfig(length=wrong)

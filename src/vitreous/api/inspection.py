@@ -138,7 +138,7 @@ def inspect(model: ModelLike, images: object = None, **options: Unpack[InspectOp
     fields = model_fields(tree, options["image_size"])
     if named := isinstance(model, str | Path):
         refuse_preprocessing(options["preprocessing"])
-    answerer = model if named else viewed(model, options["preprocessing"], fields)
+    answerer = model if named else open_to_inspect(model, options["preprocessing"], fields)
     check_weights(answerer, "inspect")
     task = task_or_classification(answerer)
     given = {name: options.get(name) for name in ("label", "patch", "compare", "attributions")}
@@ -146,7 +146,7 @@ def inspect(model: ModelLike, images: object = None, **options: Unpack[InspectOp
     if named:
         answerer = task.open(str(model), **fields)
         task = task_of(answerer) or task
-    other = None if compare is None else viewed(compare, None, {})
+    other = None if compare is None else open_to_inspect(compare, None, {})
     # A module of another library is measured as it is, and stays where it is.
     for each in (answerer, other):
         if each is not None and not isinstance(each, live.LiveViT):
@@ -203,7 +203,7 @@ def attribute(model: ModelLike, images: object, **options: Unpack[AttributeOptio
     """
     if options["steps"] < 1:
         raise InputError("steps count from 1: integrated gradients need at least one")
-    opened = viewed(path_of_run(model), options["preprocessing"], changed_fields(options))
+    opened = open_to_inspect(path_of_run(model), options["preprocessing"], changed_fields(options))
     if not isinstance(opened, ViT) or opened.config.num_classes is None:
         raise InputError(
             f"{model_name(model)} is not a Vision Transformer with classes, which attribution needs"
@@ -255,7 +255,7 @@ def attribute(model: ModelLike, images: object, **options: Unpack[AttributeOptio
     )
 
 
-def viewed(model: ModelLike, preprocessing: Preprocessing | None, fields: dict[str, object]) -> Any:
+def open_to_inspect(model: ModelLike, preprocessing: Preprocessing | None, fields: dict[str, object]) -> Any:
     """Return the model that MODEL means, in half precision a copy in float32; a module of another library
     may stay as it is. Raises InputError if `resolve_model` does, or if
     `preprocessing` is given for a model that has its own."""

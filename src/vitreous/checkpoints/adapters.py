@@ -187,14 +187,16 @@ def merge_adapter(
                 raise InputError(
                     f"the adapter changes the bias of {layer}: {source.where} has none that fits"
                 )
-            entries[bias] = Entry(more.shape, partial(added, entries[bias], more, changes[layer].scale))
+            entries[bias] = Entry(
+                more.shape, partial(add_low_rank, entries[bias], more, changes[layer].scale)
+            )
     for name, entry in instead.items():
         entries[place_of(name, entries) or name] = entry
     heads = set(instead)
     return {name if name in heads else f"{missing}{name}": entry for name, entry in entries.items()}
 
 
-def added(before: Entry, more: Entry, scale: float) -> Tensor:
+def add_low_rank(before: Entry, more: Entry, scale: float) -> Tensor:
     return before.read().float() + scale * more.read().float()
 
 

@@ -159,7 +159,7 @@ def check_limits(config: ViTConfig | BiTConfig, limits: FormatLimits, format: st
         raise InputError(f"{format} cannot hold {part}{known}{hint}")
 
 
-def held(
+def held_by_format(
     model: Model, format: str, limits: FormatLimits, *, keep: Collection[str] = (), headless: bool = True
 ) -> tuple[ViTConfig, dict[str, Tensor]]:
     """Return the canonical form of a ViT that a format can hold.

@@ -17,7 +17,7 @@ from einops import rearrange
 from pydantic import BaseModel
 from torch import Tensor, nn
 
-from vitreous.checkpoints.canonicalize import PLAIN_VIT, FormatLimits, held
+from vitreous.checkpoints.canonicalize import PLAIN_VIT, FormatLimits, held_by_format
 from vitreous.checkpoints.source import Documents, Facts, File, Source, whole_number_of
 from vitreous.checkpoints.tensors import Entry
 from vitreous.checkpoints.training_facts import plain_facts
@@ -592,7 +592,7 @@ class Family(NamedTuple):
 
     def write(self, model: Model, format: str, *, headless: bool = True) -> dict[str, Tensor]:
         """Return a model's weights under these names. Raises InputError: the family cannot hold it."""
-        config, weights = held(model, format, self.limits, keep=self.keep, headless=headless)
+        config, weights = held_by_format(model, format, self.limits, keep=self.keep, headless=headless)
         return write_weight_rows(self.table(config), weights)
 
 

@@ -117,7 +117,7 @@ def configuration(source: Checkpoint) -> Spec:
     """Return what `load` would return, as a specification: its configuration, preprocessing, labels and task,
     of which no weight is read."""
     spec = recognize(open_checkpoint(source)).read({})
-    config = changed(spec.config, spec.changes)
+    config = with_changes(spec.config, spec.changes)
     images = spec.preprocessing
     if images is not None:
         images = images.model_copy(update={"size": getattr(config, "image_size", images.size)})
@@ -318,7 +318,7 @@ def model_from_spec(spec: Spec, device: DeviceLike = None, dtype: Dtype = None) 
     return model
 
 
-def changed(config: Any, changes: Changes) -> Any:
+def with_changes(config: Any, changes: Changes) -> Any:
     """Return the configuration after its changes. Raises InputError: sizes that do not fit together."""
     fields = {
         name: size for name, size in changes.sizes.items() if as_pair(size) != getattr(config, name, None)
@@ -330,7 +330,7 @@ def changed(config: Any, changes: Changes) -> Any:
 
 def with_requested_changes(model: Any, spec: Spec) -> Any:
     """Return the model with the image size, patch size and head that the user asked for."""
-    config = changed(model.config, spec.changes) if isinstance(model, Model) else None
+    config = with_changes(model.config, spec.changes) if isinstance(model, Model) else None
     if config is None or config is model.config:
         return model
     from vitreous.checkpoints.resizing import resized, with_head

@@ -178,11 +178,11 @@ class ObjectReader(pickle._Unpickler):
 
     def reduce(self) -> None:
         args = self.stack.pop()  # type: ignore[attr-defined]
-        self.stack[-1] = made(self.stack[-1], args)  # type: ignore[attr-defined]
+        self.stack[-1] = result_of_call(self.stack[-1], args)  # type: ignore[attr-defined]
 
     def new(self) -> None:
         self.stack.pop()  # type: ignore[attr-defined]
-        self.stack[-1] = made(self.stack[-1], ())  # type: ignore[attr-defined]
+        self.stack[-1] = result_of_call(self.stack[-1], ())  # type: ignore[attr-defined]
 
     def new_ex(self) -> None:
         self.stack.pop()  # type: ignore[attr-defined]
@@ -196,7 +196,7 @@ class ObjectReader(pickle._Unpickler):
     }
 
 
-def made(kind: object, args: Any) -> object:
+def result_of_call(kind: object, args: Any) -> object:
     """Return what is kept of a call."""
     match kind, args:
         case "torch._utils._rebuild_tensor" | "torch._utils._rebuild_tensor_v2", _:
@@ -216,7 +216,7 @@ def made(kind: object, args: Any) -> object:
         case "torch._utils._rebuild_parameter" | "torch._utils._rebuild_parameter_with_state", (data, *_):
             return data
         case "torch._tensor._rebuild_from_type_v2", (function, _, inner, *_):
-            return made(function, inner)
+            return result_of_call(function, inner)
         case "torch._utils._rebuild_wrapper_subclass", (
             GlobalName() as kind,
             *_,

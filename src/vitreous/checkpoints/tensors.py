@@ -130,7 +130,9 @@ def header_entry(path: Path, name: str, fields: Any, start: int, size: int, chec
         raise InputError(f"{path}: {name!r} is damaged: its type, shape or position in the file is wrong")
 
     def read() -> Tensor:
-        read_here = mapped if (end - begin) >= LARGE and not (start + begin) % dtype.itemsize else read_block
+        read_here = (
+            map_tensor if (end - begin) >= LARGE and not (start + begin) % dtype.itemsize else read_block
+        )
         tensor = read_here(path, start + begin, dtype, shape)
         if checksum is not None and crc32(tensor) != checksum:
             raise InputError(f"{path}: {name!r} is damaged: its checksum does not match its bytes")
@@ -244,7 +246,7 @@ def entry(path: Path, info: zipfile.ZipInfo, dtype: torch.dtype, shape: tuple[in
     """Return the array whose numbers begin `start` bytes into a member of the archive."""
     if info.compress_type == zipfile.ZIP_STORED:
         begin = data_offset(path, info)
-        read_here = mapped if prod(shape) * dtype.itemsize >= LARGE else read_block
+        read_here = map_tensor if prod(shape) * dtype.itemsize >= LARGE else read_block
 
         def checked() -> Tensor:
             tensor = read_here(path, begin + start, dtype, shape)
@@ -277,7 +279,7 @@ def opened_member(path: Path, archive: zipfile.ZipFile, member: str | zipfile.Zi
         raise InputError(f"{path}: {name!r} in it is damaged: {error}") from None
 
 
-def mapped(path: Path, offset: int, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
+def map_tensor(path: Path, offset: int, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
     """Return a tensor that lies in the file, as a private copy on write: its pages are read when they are
     first used, and what is copied in any case (a matrix of Google's, transposed) is not copied twice. A file
     that is replaced by another, as `save` does it, stays what it was."""

@@ -170,7 +170,7 @@ def state_dicts_of(path: Path, loaded: object, place: TensorReader) -> StateDict
             if isinstance(tensor, StoredArray):
                 entries[name] = Entry(tensor.shape, tensor.read)
                 continue
-            read = place(tensor) if fits(tensor) else None
+            read = place(tensor) if fits_into_storage(tensor) else None
             if read is None:
                 raise InputError(f"{path}: {name!r} is {not_plain(tensor)}")
             entries[name] = Entry(tuple(tensor.shape), read)
@@ -230,7 +230,7 @@ def held_kinds(loaded: object) -> str:
     return f"; it holds Python objects of {', '.join(kinds[:MOST_KEYS])}" if kinds else ""
 
 
-def fits(tensor: object) -> TypeGuard[StoredTensor]:
+def fits_into_storage(tensor: object) -> TypeGuard[StoredTensor]:
     """Return whether a tensor lies within its storage, and is not larger."""
     if not isinstance(tensor, StoredTensor):
         return False

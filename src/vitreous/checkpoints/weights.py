@@ -79,7 +79,7 @@ def pairs(names: Mapping[str, str], ours: str = "", theirs: str = "") -> list[We
     return rows
 
 
-def fixed(ours: str, value: Tensor, *, part: str) -> WeightRow:
+def fixed_weight(ours: str, value: Tensor, *, part: str) -> WeightRow:
     """Return a weight of ours that they do not have, because it always has this value there."""
 
     def write(tensor: Tensor) -> tuple[Tensor, ...]:
@@ -92,7 +92,7 @@ def fixed(ours: str, value: Tensor, *, part: str) -> WeightRow:
 
 def no_head_bias(num_classes: int) -> WeightRow:
     """Return the bias of the head, which a projection of theirs does not have."""
-    return fixed(
+    return fixed_weight(
         "head.bias",
         torch.zeros(num_classes),
         part=f"a bias of the head: leave the head out with {Param('drop')} head",

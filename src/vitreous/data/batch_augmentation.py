@@ -206,13 +206,13 @@ def erase(
             first, last, start, end = boxes[place].tolist()
             images[place, :, first:last, start:end].normal_(generator=generator)
         return images
-    inside = between(height, top, tall)[:, :, None] & between(width, left, wide)[:, None, :]
+    inside = is_between(height, top, tall)[:, :, None] & is_between(width, left, wide)[:, None, :]
     inside = on_device(chosen[:, None, None] & inside, images)
     noise = torch.empty_like(images).normal_(generator=generator)
     return torch.where(inside[:, None], noise, images)
 
 
-def between(length: int, first: Tensor, number: Tensor) -> Shaped[Tensor, "B length"]:
+def is_between(length: int, first: Tensor, number: Tensor) -> Shaped[Tensor, "B length"]:
     """Return which of `length` places are in first ... first + number."""
     place = torch.arange(length)
     return (place >= first[:, None]) & (place < (first + number)[:, None])

@@ -36,7 +36,7 @@ from vitreous.data.workers import in_threads
 from vitreous.errors import InputError, Param, writing_to
 from vitreous.extensions import task_of_folders
 from vitreous.models.stored import BadImage
-from vitreous.outside import local_path, looks
+from vitreous.outside import local_path, looks_of
 
 IMBALANCE = 10  # times as many images in the largest class as in the smallest
 FEW = 10  # images of a class
@@ -235,7 +235,7 @@ def label_findings(splits: Splits, counts: Mapping[str, int]) -> Iterator[Findin
     yield from joined_labels(classes)
     alike = defaultdict[str, list[str]](list)  # names that differ in case, spaces or form alone
     for name in classes:
-        alike[looks(name)].append(name)
+        alike[looks_of(name)].append(name)
     for group in alike.values():
         if len(group) > 1:
             names = " = ".join(map(repr, group))

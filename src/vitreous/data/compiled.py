@@ -72,7 +72,7 @@ def four_bytes(red, green, blue, fourth):
 
 @machine_code
 @no_type_check
-def room(across):
+def workspace(across):
     """Return where `resize_columns` works: a block on its side, its sums, and its result on its side."""
     starts, weights, _ = across
     used = starts[-1] + weights.shape[1] - starts[0]
@@ -127,7 +127,7 @@ def columns_first(pixels, down, across, out):
     """Write into `out` (3, h, w) an image (H, W, 3), resized by `down` and `across` (`transforms.taps`).
     Columns are rounded to bytes before the rows are resized."""
     starts, weights, end = down
-    width, scratch = out.shape[2], room(across)
+    width, scratch = out.shape[2], workspace(across)
     words = np.empty((BLOCK, width), np.int32)
     kept = 2 * BLOCK  # lines, in a ring: what one row of the result needs and a block more
     while kept < weights.shape[1] + BLOCK:

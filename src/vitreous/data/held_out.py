@@ -123,7 +123,7 @@ def without_excluded(parts: SourceParts, file: Path) -> SourceParts:
         raise InputError(f"cannot read {file}: {why}; pass a CSV file with a column path") from None
     if any("path" not in row for row in rows):
         raise InputError(f"{file} has no column path: list the images to exclude in it")
-    names = {compared(row["path"]) for row in rows if row.get("action", EXCLUDE) == EXCLUDE}
+    names = {comparable_path(row["path"]) for row in rows if row.get("action", EXCLUDE) == EXCLUDE}
 
     left = dict(parts)
     left_out: list[ImageDataset] = []
@@ -131,7 +131,7 @@ def without_excluded(parts: SourceParts, file: Path) -> SourceParts:
     for part, images in parts.items():
         out = np.zeros(len(images), dtype=bool)
         for index in range(len(images)):
-            given = names & {compared(images.key(index)), compared(images.name(index))}
+            given = names & {comparable_path(images.key(index)), comparable_path(images.name(index))}
             out[index] = bool(given)
             known |= given
         if out.any():
@@ -155,7 +155,7 @@ def without_excluded(parts: SourceParts, file: Path) -> SourceParts:
     return {part: images for part, images in left.items() if len(images)}
 
 
-def compared(path: str) -> str:
+def comparable_path(path: str) -> str:
     """Return a path in the form in which those of images to exclude are compared."""
     return normpath(same_name(path))
 
@@ -258,7 +258,7 @@ def image_times(images: ImageDataset, time: str) -> NDArray[np.float64]:
     if images.times is not None:
         return images.times
     if time == "exif":
-        found = list(in_threads(partial(taken, images), range(len(images))))
+        found = list(in_threads(partial(camera_time, images), range(len(images))))
         what = "have a time in their EXIF data"
     elif time == "file":
         found = []
@@ -282,7 +282,7 @@ def image_times(images: ImageDataset, time: str) -> NDArray[np.float64]:
     return np.array(found, dtype=np.float64)
 
 
-def taken(images: ImageDataset, index: int) -> float | None:
+def camera_time(images: ImageDataset, index: int) -> float | None:
     """Return when the camera took an image, in seconds; None where its EXIF data do not say it."""
     try:
         exif = images.opened(index).exif()

@@ -70,14 +70,14 @@ def image_parts(data: str | Path | Iterable[object]) -> Iterator[ImagePart]:
             "them empty because a variable is not set?"
         )
     found = [entries(spec) for spec in specs]  # before the first part: each is there
-    parts = together(chain.from_iterable(found))
+    parts = many_at_a_time(chain.from_iterable(found))
     first = next(parts, None)
     if first is None:
         raise InputError(f"there are no images in {', '.join(specs)}"[:200])
     return chain([first], parts)
 
 
-def together(found: Iterable[str | ImagePart]) -> Iterator[ImagePart]:
+def many_at_a_time(found: Iterable[str | ImagePart]) -> Iterator[ImagePart]:
     """Yield parts as they are, and paths many at a time."""
     for named, group in groupby(found, lambda entry: isinstance(entry, str)):
         if not named:

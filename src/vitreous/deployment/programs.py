@@ -199,7 +199,7 @@ def open_onnx(path: Path) -> tuple[Mapping[str, str], Compute]:
     try:
         session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime has a class of its own for each cause
-        raise damaged(path, error) from None
+        raise damaged_file(path, error) from None
     name, outputs = session.get_inputs()[0].name, [each.name for each in session.get_outputs()]
 
     def compute(images: NDArray[np.number], wanted: int | None = None) -> list[NDArray[np.float32]]:
@@ -215,7 +215,7 @@ def open_torch(path: Path) -> tuple[Mapping[str, str], Compute]:
     try:
         program = torch.export.load(path, extra_files=extra).module()
     except Exception as error:  # whatever a damaged archive makes it stumble on
-        raise damaged(path, error) from None
+        raise damaged_file(path, error) from None
 
     def compute(images: NDArray[np.number], wanted: int | None = None) -> list[NDArray[np.float32]]:
         with torch.inference_mode():
@@ -225,7 +225,7 @@ def open_torch(path: Path) -> tuple[Mapping[str, str], Compute]:
     return {name: extra[f"{name}.json"] for name in ABOUT}, compute
 
 
-def damaged(path: Path, error: Exception) -> InputError:
+def damaged_file(path: Path, error: Exception) -> InputError:
     return InputError(f"{path} is not a program that can be run: {in_one_line(error)}")
 
 

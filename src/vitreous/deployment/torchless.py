@@ -54,7 +54,7 @@ class TorchlessClassifier:
         def read(index: int) -> tuple[PreparedImage, str | None] | BadImage:
             try:
                 opened = images.opened(index, self.preprocessing)
-                image = opened.array() if self.takes_pixels else prepared(opened, self.preprocessing)
+                image = opened.array() if self.takes_pixels else prepare_image(opened, self.preprocessing)
                 return image, opened.damage
             except BadImage as bad:
                 return bad
@@ -99,7 +99,7 @@ def open_torchless(file: Path) -> Exported | None:
     return found if of_classes and found.metadata["model"].get("num_classes") else None
 
 
-def prepared(image: Stored, how: Preprocessing) -> Float[np.ndarray, "C H W"]:
+def prepare_image(image: Stored, how: Preprocessing) -> Float[np.ndarray, "C H W"]:
     """Return an image as the model takes it: what `how` makes of it, in NumPy. Raises BadImage."""
     pixels = how.array(image).astype(np.float32)
     mean, std = np.array(how.mean, dtype=np.float64), np.array(how.std, dtype=np.float64)

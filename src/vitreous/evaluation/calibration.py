@@ -82,7 +82,7 @@ def calibrate_model(
     fitted = 1.0
     if world.first:
         known = torch.from_numpy(before.targets)
-        if helps(outputs.values, known, other):
+        if temperature_helps(outputs.values, known, other):
             fitted = fit_temperature(outputs.values, known, other)
     temperature = world.broadcast(fitted)
     scale_head(model, temperature)
@@ -103,15 +103,17 @@ def fit_temperature(
         learned: logits and targets of images that the model learned from.
     """
     own = summed_loss(logits, targets)
-    scale = least(own)
+    scale = least_factor(own)
     if learned is not None:
         other = summed_loss(*learned)
-        weight = math.exp(own(scale) - own(least(other)))
-        scale = least(lambda each: own(each) + weight * other(each))
+        weight = math.exp(own(scale) - own(least_factor(other)))
+        scale = least_factor(lambda each: own(each) + weight * other(each))
     return 1 / scale
 
 
-def helps(logits: Logits, targets: TargetTensor, learned: tuple[Tensor, Tensor] | None = None) -> bool:
+def temperature_helps(
+    logits: Logits, targets: TargetTensor, learned: tuple[Tensor, Tensor] | None = None
+) -> bool:
     """Return whether the cross-entropy of images falls by a temperature that was fitted without them: each
     fifth by one that is fitted on the others."""
     folds = torch.arange(len(logits)) % FOLDS
@@ -149,7 +151,7 @@ def summed_loss(logits: Logits, targets: TargetTensor) -> Callable[[float], floa
     return loss
 
 
-def least(loss: Callable[[float], float]) -> float:
+def least_factor(loss: Callable[[float], float]) -> float:
     """Return the factor of the logits with the least loss, by a golden-section search."""
     low, high = 1 / SEARCHED[1], 1 / SEARCHED[0]
     golden = (5**0.5 - 1) / 2

@@ -49,7 +49,7 @@ def model_findings(
     yield from broken
     if not broken and learned and targets.ndim == 1:
         if not isinstance(model, Ensemble):  # which has no layers that could have learned nothing
-            yield from layers(model, batch, targets)
+            yield from layer_findings(model, batch, targets)
         yield from constant_prediction(model, batch, targets)
 
 
@@ -153,7 +153,9 @@ def weights_not_finite(weights: Iterable[tuple[str, Tensor]]) -> Iterator[Findin
             return
 
 
-def layers(model: Model, images: Float[Tensor, "B C H W"], targets: Int[Tensor, " B"]) -> Iterator[Finding]:
+def layer_findings(
+    model: Model, images: Float[Tensor, "B C H W"], targets: Int[Tensor, " B"]
+) -> Iterator[Finding]:
     """Yield findings about layers whose output explodes, and those that no gradient reaches."""
     blocks = getattr(model, "blocks", None)
     if not isinstance(blocks, nn.ModuleList) or not len(blocks):

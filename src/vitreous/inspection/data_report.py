@@ -40,7 +40,7 @@ def write_data_report(path: Path, name: str, evidence: Evidence, report: DataRep
             rows = []
             for pair in pairs[:SHOWN]:
                 images = [small_image(evidence, index) for index in pair]
-                rows.append((images, [where(evidence, index) for index in pair]))
+                rows.append((images, [name_and_part(evidence, index) for index in pair]))
             shown = HTML.image_rows(rows)
             parts.append(exhibit(f"pairs.{kind}", shown, kind=kind, count=len(pairs), shown=len(rows)))
     if evidence.suspects:
@@ -82,7 +82,7 @@ def small_image(evidence: Evidence, index: int) -> Pixels:
     return np.array(image)
 
 
-def where(evidence: Evidence, index: int) -> str:
+def name_and_part(evidence: Evidence, index: int) -> str:
     """Return an image's name, and the part that it is in."""
     images = evidence.survey.images
     return f"{utf8_name(images.key(index))} ({phrase(f'data.parts.{images.at(index)[0]}')})"
@@ -161,6 +161,6 @@ def extremes_figure(evidence: Evidence) -> Exhibit:
     }
     images = []
     for kind, index in chosen.items():
-        words = phrase(f"data.extremes.{kind}", name=where(evidence, int(index)))
+        words = phrase(f"data.extremes.{kind}", name=name_and_part(evidence, int(index)))
         images.append((small_image(evidence, int(index)), words))
     return exhibit("extremes", HTML.image_row(images))

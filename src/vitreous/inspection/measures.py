@@ -406,11 +406,11 @@ def survey_batch(model: ViT, images: Float[Tensor, "B C H W"], patch: tuple[int,
         features=torch.stack(features, dim=1),
         norms=z.float().norm(dim=-1).cpu(),
         patches=model.norm(z)[:, config.num_prefix_tokens :].float().cpu(),
-        lens=follow(torch.stack(predictions, dim=1)) if predictions else None,
+        lens=follow_predictions(torch.stack(predictions, dim=1)) if predictions else None,
     )
 
 
-def follow(predictions: Float[Tensor, "B layers classes"]) -> Lens:
+def follow_predictions(predictions: Float[Tensor, "B layers classes"]) -> Lens:
     """Follow the most probable classes of the last layer back to the first."""
     last = predictions[:, -1]
     classes = last.topk(min(FOLLOWED, last.shape[-1]), dim=-1).indices

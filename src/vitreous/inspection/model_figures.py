@@ -125,7 +125,7 @@ def with_predictions(names: Sequence[str], labels: Sequence[str], lens: Lens | N
         return list(names)
     captions = []
     answers, numbers = predicted_labels(lens, labels), lens.classes[:, 0].tolist()
-    for name, answer, is_open, number in zip(names, answers, undecided(lens), numbers, strict=True):
+    for name, answer, is_open, number in zip(names, answers, is_undecided(lens), numbers, strict=True):
         if is_open:
             captions.append(phrase("images.open", name=name, answer=answer))
         else:
@@ -134,7 +134,7 @@ def with_predictions(names: Sequence[str], labels: Sequence[str], lens: Lens | N
     return captions
 
 
-def undecided(lens: Lens | None) -> list[bool]:
+def is_undecided(lens: Lens | None) -> list[bool]:
     """Return for each image whether its classes are about equally probable; nothing without classes."""
     return [] if lens is None else (lens.entropy > UNDECIDED).tolist()
 
@@ -146,7 +146,7 @@ def predicted_labels(lens: Lens | None, labels: Sequence[str]) -> list[str]:
         return []
     answers = []
     numbers, probabilities = lens.classes[:, 0].tolist(), lens.probabilities[:, -1, 0].tolist()
-    for number, probability, is_open in zip(numbers, probabilities, undecided(lens), strict=True):
+    for number, probability, is_open in zip(numbers, probabilities, is_undecided(lens), strict=True):
         if is_open:
             answers.append(phrase("images.undecided", probability=probability))
         else:

@@ -26,11 +26,11 @@ from vitreous.inspection.measures import Lens, PreparedImages, Survey, layer_fea
 from vitreous.inspection.model_figures import (
     attention_triples,
     filters_figure,
+    is_undecided,
     model_summary,
     network_to_show,
     positions_figure,
     predicted_labels,
-    undecided,
 )
 from vitreous.inspection.page import Exhibit, Inspection, LeftOut, left_out, save_arrays, write_page
 from vitreous.inspection.relevance import Relevance, relevances
@@ -227,7 +227,7 @@ def vit_exhibits(model: ViT, images: Sequence[tuple[ImageLike, str]], request: I
         parts.append(figures.alignment_figure(seen.features, others, short_name(request.other_name)))
     elif request.other is not None:
         parts.append(left_out("alignment.with-other", "no-tokens-to-compare", other=request.other_name))
-    unsure = undecided(seen.lens)
+    unsure = is_undecided(seen.lens)
     notice = ""
     if model.has_untrained_layers:
         notice = phrase("inspection.untrained-layers")
@@ -294,7 +294,7 @@ def captions_of(
     if lens is None:
         return list(names)
     answers, captions = predicted_labels(lens, labels), []
-    for place, (name, is_open) in enumerate(zip(names, undecided(lens), strict=False)):
+    for place, (name, is_open) in enumerate(zip(names, is_undecided(lens), strict=False)):
         label, predicted = next(iter(true[place : place + 1]), ""), labels[int(lens.classes[place, 0])]
         words = {"name": name, "answer": answers[place]}
         if is_open:

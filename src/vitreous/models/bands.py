@@ -238,7 +238,7 @@ def to_bytes(values: np.ndarray, value_range: Range | None) -> np.ndarray:
     return bytes_
 
 
-def beyond(values: np.ndarray, value_range: Range) -> float:
+def share_beyond(values: np.ndarray, value_range: Range) -> float:
     """Return the share of values (H, W, bands) that a range cuts off, by a level of 8 bits or more."""
     low, high = np.array(value_range, dtype=np.float64).T
     level = (high - low) / 255

@@ -30,7 +30,6 @@ from vitreous.models.bands import (
     PNG,
     TIFF,
     Range,
-    beyond,
     checked_bands,
     is_of_bands,
     positive_tiff,
@@ -38,6 +37,7 @@ from vitreous.models.bands import (
     read_dicom,
     read_npy,
     read_tiff,
+    share_beyond,
     to_bytes,
     upright_values,
 )
@@ -692,7 +692,7 @@ class Bands(Stored):
             pixels = to_bytes(values, known)
         except ValueError as error:
             raise BadImage(self.name, str(error)) from None
-        if known and values.dtype != np.uint8 and beyond(values, known) > FEW_BEYOND:
+        if known and values.dtype != np.uint8 and share_beyond(values, known) > FEW_BEYOND:
             self.lost = "range"
         if bands == self.channels:
             return np.ascontiguousarray(pixels)

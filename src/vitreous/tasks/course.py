@@ -28,7 +28,9 @@ SHIFT = 0.05  # between the intervals of two accuracies, from which on their ima
 SAMPLE = 32  # images that are looked at
 
 
-def course(run: AnyRun, classes: int | None = None, usual: TrainingConfig | None = None) -> Iterator[Finding]:
+def run_findings(
+    run: AnyRun, classes: int | None = None, usual: TrainingConfig | None = None
+) -> Iterator[Finding]:
     """Yield what a run's numbers say. usual: the training as its recipe has it."""
     finished, data, rows = is_finished(run.path), getattr(run.config, "data", None), run.metrics()
     task = task_named(run.config.task)
@@ -63,7 +65,7 @@ def course_of(
     if evaluation and baselines:
         metric = next(iter(evaluation.metrics.values()))
         found += below_baseline(metric, baselines, by_chance=not nothing)
-    found += [*bad_file_findings(run.path), *course(run, classes)]
+    found += [*bad_file_findings(run.path), *run_findings(run, classes)]
     if isinstance(evaluation, ClassificationEvaluation):
         low, count = evaluation.interval.low, evaluation.count
         if count >= FEWEST and low <= evaluation.most_frequent:

@@ -39,8 +39,8 @@ from vitreous.tasks.course import (
     SAMPLE,
     AnyRun,
     at_chance,
-    course,
     other_looks,
+    run_findings,
     with_others,
     without_what_was_tried,
 )
@@ -64,7 +64,7 @@ def examine_run(path: Path) -> list[Finding]:
     if isinstance(task, Classification):
         seen = [*bad_file_findings(path), *classifier_findings(task, run, at_its_end)]
         return causes_first(without_what_was_tried(run, with_others(seen, at_its_end)))
-    findings = [*bad_file_findings(path), *course(run), *weights(run)]
+    findings = [*bad_file_findings(path), *run_findings(run), *weight_findings(run)]
     if (path / "model").exists():
         data = task.open_data(run.config, run.split)
         findings += known_findings(data, labels=task.info.targets != "unlabeled")
@@ -90,7 +90,7 @@ def classifier_findings(
     usual = usual_config(task, run, splits)
     yield from data_findings(splits)
     yield from frozen_encoder(config.training, config.init)
-    yield from course(run, len(splits.train.classes), usual.training if usual else None)
+    yield from run_findings(run, len(splits.train.classes), usual.training if usual else None)
     finished = is_finished(run.path)
     model = run.model() if finished else run.model_so_far(splits.train.classes)
     held_out = splits.test or splits.validation or splits.train
@@ -179,7 +179,7 @@ def answers_to(model: Model, images: ImageDataset) -> SampleAnswers:
     return SampleAnswers(chosen[found.indices], found.values.numpy(), classes.numpy())
 
 
-def weights(run: AnyRun) -> Iterator[Finding]:
+def weight_findings(run: AnyRun) -> Iterator[Finding]:
     """Yield the first weight that is not finite, of the model or else of the newest state."""
     file = run.path / "model" / "model.safetensors"
     if file.exists():

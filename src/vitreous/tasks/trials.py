@@ -65,7 +65,7 @@ from vitreous.tasks.training_run import (
     with_run,
 )
 from vitreous.training.clock import Clock
-from vitreous.training.config import RunConfig, length_of, within
+from vitreous.training.config import RunConfig, length_of, within_minutes
 from vitreous.training.initial_model import described_checkpoint
 from vitreous.training.machine import Place, threads_for
 from vitreous.training.run import RunDirectory, check_free_for_run, default_run_path, with_training
@@ -661,7 +661,7 @@ class Trials:
         if self.asked or minutes is None:
             return None
         planned = self.task.plan(self.data, self.settings, init=training.init, base=training.settings)
-        return within(planned.config.training.length, minutes)
+        return within_minutes(planned.config.training.length, minutes)
 
     def longest(self, ahead: Candidate | None) -> float | None:
         """Return the minutes of the command."""

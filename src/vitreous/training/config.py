@@ -354,7 +354,7 @@ def length_of(
     return None
 
 
-def within(length: str, minutes: float) -> str:
+def within_minutes(length: str, minutes: float) -> str:
     """Return a length that ends after some minutes, too: "90 epochs in 10 minutes"."""
     return f"{length.partition(' in ')[0]} in {without_zeros(minutes)} minutes"
 

@@ -170,10 +170,10 @@ def rendezvous(rank: int, size: int) -> Any:
     store = torchrun_store()
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return store
-    return dist.PrefixStore(meet(store, rank, size), store)  # type: ignore[attr-defined]
+    return dist.PrefixStore(shared_name(store, rank, size), store)  # type: ignore[attr-defined]
 
 
-def meet(store: Any, rank: int, size: int, seconds: float = MEETING) -> str:
+def shared_name(store: Any, rank: int, size: int, seconds: float = MEETING) -> str:
     """Return a name that these processes share, and none of those before them: machines do not count their
     restarts alike. The first process lists who is there, each agrees to a list that it is in, and when all
     have, the first says so. Raises InputError: not all have come in so many seconds."""

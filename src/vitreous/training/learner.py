@@ -242,7 +242,7 @@ class Learner:
         if self.average:
             for name, parameter in self.average.model.named_parameters():
                 parameter.copy_(tensors[f"average/{name}"])
-        saved = below(tensors, "meter/") if first else {}
+        saved = tensors_below(tensors, "meter/") if first else {}
         self.meter = {name: tensor.to(self.device) for name, tensor in saved.items()}
         for name in self.COUNTS:
             setattr(self, name, facts.get(name, getattr(self, name)))
@@ -250,7 +250,7 @@ class Learner:
             moments: dict[int, dict[str, Any]] = {}
             for index, slots in facts["optimizers"][number].items():
                 moments[int(index)] = dict(slots)
-            for name, tensor in below(tensors, f"optimizer/{number}/").items():
+            for name, tensor in tensors_below(tensors, f"optimizer/{number}/").items():
                 index, key = name.split("/")
                 moments.setdefault(int(index), {})[key] = tensor
             # Rates and groups come from the configuration, so only the state is restored.
@@ -258,7 +258,7 @@ class Learner:
             optimizer.load_state_dict({"state": moments, "param_groups": groups})
 
 
-def below(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+def tensors_below(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """Return the tensors whose name begins with `prefix`, without it."""
     return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
 

@@ -113,11 +113,11 @@ def to_toml(config: CommandConfig) -> str:
             check_utf8(value, name)
     document = tomlkit.document()
     document.add(tomlkit.comment(f"Run this again with: vitreous {config.command} --config config.toml"))
-    fill(document, config)
+    fill_table(document, config)
     return tomlkit.dumps(document)
 
 
-def fill(table: tomlkit.TOMLDocument | Table, config: BaseModel) -> None:
+def fill_table(table: tomlkit.TOMLDocument | Table, config: BaseModel) -> None:
     """Add the leaves, then the groups: the order that TOML needs."""
     groups = [name for name in type(config).model_fields if isinstance(getattr(config, name), BaseModel)]
     for name, field in type(config).model_fields.items():
@@ -130,7 +130,7 @@ def fill(table: tomlkit.TOMLDocument | Table, config: BaseModel) -> None:
             table.add(name, item)
     for name in groups:
         inner = tomlkit.table()
-        fill(inner, getattr(config, name))
+        fill_table(inner, getattr(config, name))
         table.add(name, inner)
 
 

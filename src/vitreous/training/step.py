@@ -153,7 +153,7 @@ class TrainStep:
     def take(self) -> None:
         """Change the weights by the gradient, if that is finite."""
         learner = self.learner
-        read = later(self.finite) if self.late else partial(bool, bool(self.finite))
+        read = read_later(self.finite) if self.late else partial(bool, bool(self.finite))
         if self.late:
             skip = (~self.finite).float()
             for optimizer in learner.optimizers:
@@ -249,7 +249,7 @@ def skips_on_device(learner: Learner) -> bool:
     return all(optimizer.defaults.get("fused") for optimizer in learner.optimizers)
 
 
-def later(flag: Tensor) -> Callable[[], bool]:
+def read_later(flag: Tensor) -> Callable[[], bool]:
     """Return a function that reads a flag. It waits for what the device has been given up to here only."""
     if flag.device.type != "cuda":
         return partial(bool, flag)

@@ -191,7 +191,7 @@ def write_learn_page(
             {
                 "label": label,
                 "pixels": base64.b64encode(image.tobytes()).decode("ascii"),
-                "fine": None if recorded else fine(prepared, original),
+                "fine": None if recorded else detailed_jpeg(prepared, original),
             }
             for image, (original, label) in zip(shown, samples, strict=False)
         ],
@@ -268,7 +268,7 @@ def bundled_model_facts(folder: Path) -> dict[str, Any]:
     return json.loads(path.read_text("utf-8")) if path.is_file() else {}
 
 
-def fine(prepared: Preprocessing, image: ImageLike) -> str | None:
+def detailed_jpeg(prepared: Preprocessing, image: ImageLike) -> str | None:
     """Return what a model sees of an image in as many pixels as people like to see, as base64 of a JPEG; None
     where it sees that many, or the image has no more than it sees."""
     height, width = prepared.size

@@ -217,7 +217,7 @@ def optimize(
                 chosen = row, candidate
                 best = kept
         assert chosen  # the first is always within the budget
-        written = keep(folder, best, *chosen, rows)
+        written = write_choice(folder, best, *chosen, rows)
     return Optimization(
         **facts,
         count=len(images),
@@ -229,7 +229,7 @@ def optimize(
     )
 
 
-def keep(
+def write_choice(
     folder: Path, file: Path | None, row: Measurement, candidate: BackendConfig, rows: Sequence[Measurement]
 ) -> Path | None:
     """Write what was chosen beside the weights, and return its file."""

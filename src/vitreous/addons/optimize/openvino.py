@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitreous.addons.optimize.processor import has_bf16, processor_flags
-from vitreous.deployment.programs import PIXELS, ProgramFormat, damaged
+from vitreous.deployment.programs import PIXELS, ProgramFormat, damaged_file
 from vitreous.errors import InputError, cache_folder, require_packages
 from vitreous.outside import read_text
 
@@ -69,7 +69,7 @@ def openvino_compute(graph: Path | openvino.Model, *, full: bool) -> Compute:
     try:
         compiled = core.compile_model(graph, "CPU", {**hints, **cached})
     except Exception as error:  # openvino has one class for all causes
-        raise damaged(graph, error) from None
+        raise damaged_file(graph, error) from None
     sides = list(compiled.input(0).partial_shape)[1:]
 
     @cache

@@ -16,7 +16,7 @@ from vitreous.addons.segmentation.folders import (
     existing_folder,
     layout,
     legend_of,
-    matched,
+    match_masks,
     open_masked,
     split_masked,
     value_findings,
@@ -95,7 +95,7 @@ def open_for_checking(
     without_mask: list[str] = []
     without_image: list[str] = []
     for part, (images, masks) in layout(root).items():
-        pairs, alone, others = matched(images, masks)
+        pairs, alone, others = match_masks(images, masks)
         without_mask += map(str, alone)
         without_image += map(str, others)
         if pairs:
@@ -113,7 +113,9 @@ def open_for_checking(
 def good_pairs(masked: MaskedDataset, bad: BadFiles, wrong: list[str], workers: int | None) -> ReadablePairs:
     """Return what can be read and belongs together; the rest goes to `bad`, or to `wrong` with a sentence."""
     indices, pixels, masks = [], [], []
-    for index, seen in enumerate(in_threads(partial(look, masked), range(len(masked)), workers=workers)):
+    for index, seen in enumerate(
+        in_threads(partial(examine_mask, masked), range(len(masked)), workers=workers)
+    ):
         if isinstance(seen, BadImage):
             bad.add(seen)
         elif isinstance(seen, str):
@@ -126,7 +128,7 @@ def good_pairs(masked: MaskedDataset, bad: BadFiles, wrong: list[str], workers: 
     return ReadablePairs(np.array(indices, dtype=np.int64), counts, masks)
 
 
-def look(masked: MaskedDataset, index: int) -> tuple[NDArray[np.int64], bytes] | BadImage | str:
+def examine_mask(masked: MaskedDataset, index: int) -> tuple[NDArray[np.int64], bytes] | BadImage | str:
     """Return the pixels of each value of a mask and its fingerprint, or what is wrong with the pair."""
     name = masked.name(index)
     try:

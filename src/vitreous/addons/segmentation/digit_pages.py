@@ -81,13 +81,13 @@ def squares(rng: np.random.Generator) -> list[tuple[int, int, int]]:
         side = int(rng.integers(SMALLEST, LARGEST + 1))
         for _ in range(20):
             top, left = (int(place) for place in rng.integers(0, SIDE - side + 1, size=2))
-            if all(shared((top, left, side), other) <= OVERLAP for other in found):
+            if all(shared_area((top, left, side), other) <= OVERLAP for other in found):
                 found.append((top, left, side))
                 break
     return found
 
 
-def shared(one: tuple[int, int, int], other: tuple[int, int, int]) -> float:
+def shared_area(one: tuple[int, int, int], other: tuple[int, int, int]) -> float:
     """Return the area that two squares share, as a part of the smaller one."""
     high = min(one[0] + one[2], other[0] + other[2]) - max(one[0], other[0])
     wide = min(one[1] + one[2], other[1] + other[2]) - max(one[1], other[1])

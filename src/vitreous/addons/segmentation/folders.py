@@ -92,7 +92,7 @@ def open_masked(spec: str, config: DataConfig, *, classes: tuple[str, ...] | Non
     root = existing_folder(spec)
     parts: dict[str, list[tuple[Path, Path]]] = {}  # each image with its mask
     for part, (images, masks) in layout(root).items():
-        parts[part], without, _ = matched(images, masks)
+        parts[part], without, _ = match_masks(images, masks)
         if without:
             more = f" (and {len(without) - 1} more)" if len(without) > 1 else ""
             wanted = without[0].relative_to(images).with_suffix(".png")
@@ -166,7 +166,7 @@ def image_and_mask_folders(root: Path, pattern: str) -> tuple[Path, Path] | None
     return (images[0], masks[0]) if images and masks else None
 
 
-def matched(images: Path, masks: Path) -> tuple[list[tuple[Path, Path]], list[Path], list[Path]]:
+def match_masks(images: Path, masks: Path) -> tuple[list[tuple[Path, Path]], list[Path], list[Path]]:
     """Return (image_of with their masks, image_of without one, masks without an image)."""
     mask_of = {str(path.relative_to(masks).with_suffix("")): path for path in images_below(masks)}
     image_of = {str(path.relative_to(images).with_suffix("")): path for path in images_below(images)}

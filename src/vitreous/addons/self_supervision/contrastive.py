@@ -104,7 +104,7 @@ class Contrastive(nn.Module):
 
 def standardized(features: Float[Tensor, "B D"], *, together: bool) -> Float[Tensor, "B D"]:
     """Return features with mean 0 and variance 1 over the batch, of all processes if `together`."""
-    everything = gathered(features) if together else features
+    everything = gather_rows(features) if together else features
     variance, mean = torch.var_mean(everything, dim=0, correction=0)
     return (features - mean) * torch.rsqrt(variance + EPS)
 
@@ -120,7 +120,7 @@ def contrastive_loss(
         together: compare with the views of all processes, which have equally many.
     """
     own = torch.cat([first, second])
-    others = torch.cat([gathered(first), gathered(second)]) if together else own
+    others = torch.cat([gather_rows(first), gather_rows(second)]) if together else own
     count, size = len(others) // 2, len(first)
     start = dist.get_rank() * size if together else 0
     rows = torch.arange(start, start + size, device=own.device)
@@ -150,7 +150,7 @@ class Gathered(torch.autograd.Function):
         return gradient.chunk(dist.get_world_size())[dist.get_rank()]
 
 
-def gathered(own: Float[Tensor, "B D"]) -> Float[Tensor, "N D"]:
+def gather_rows(own: Float[Tensor, "B D"]) -> Float[Tensor, "N D"]:
     """Return the rows of all processes, through which gradients flow. Their losses are averaged, so each row
     needs the sum of the gradients that it gets from all of them."""
     rows: Tensor = Gathered.apply(own)  # type: ignore[no-untyped-call]

@@ -151,7 +151,7 @@ class ContrastiveTask(OfViews[ContrastiveRunConfig]):
         return {"pretraining": {"contrastive": {"head_hidden": min(2048, 4 * encoder_width(config))}}}
 
 
-def collapse(rows: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+def collapse_findings(rows: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
     """Yield a finding where the teacher gives every image the same answer: one tells no more than their
     mean."""
     last = rows[-1] if rows else {}
@@ -168,7 +168,7 @@ class DINOTask(OfViews[DINORunConfig]):
     name, config = "dino", DINORunConfig
     defaults = FOLDER / "dino.toml"
     # What the student should say moves with its teacher.
-    info = replace(INFO, moving_target=True, alarms=(collapse,))
+    info = replace(INFO, moving_target=True, alarms=(collapse_findings,))
 
     def built(self, model: Model, settings: Any, *, steps: int, seed: int = 0) -> DINO:
         return DINO(model, settings, steps=steps, seed=seed)

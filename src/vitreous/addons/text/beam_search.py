@@ -33,7 +33,7 @@ def greedy(decoder: TextDecoder, memory: Memory, *, max_length: int) -> Int[Tens
     open_ = torch.ones(rows, dtype=torch.bool, device=ids.device)
     for length in range(1, max_length):
         logits = next_logits(decoder, ids[:, length - 1 : length], memory, past)
-        logits = permitted(logits, config, last=length == max_length - 1)
+        logits = without_forbidden(logits, config, last=length == max_length - 1)
         ids[:, length] = torch.where(open_, logits.argmax(dim=-1), config.pad)
         open_ &= ids[:, length] != config.end
         if not open_.any():
@@ -41,9 +41,11 @@ def greedy(decoder: TextDecoder, memory: Memory, *, max_length: int) -> Int[Tens
     return ids
 
 
-def permitted(scores: Float[Tensor, "R V"], config: DecoderConfig, last: bool) -> Float[Tensor, "R V"]:
-    """Return -inf for tokens that may not be written: some never, and at the `last` position all but the
-    end."""
+def without_forbidden(
+    scores: Float[Tensor, "R V"], config: DecoderConfig, last: bool
+) -> Float[Tensor, "R V"]:
+    """Return scores with -inf for tokens that may not be written: some never, and at the `last` position all
+    but the end."""
     if config.never:
         scores[:, list(config.never)] = -torch.inf
     if last and config.end_at_limit:
@@ -74,7 +76,7 @@ class Beams(NamedTuple):
         """Return the best of both, as many as before."""
         ids, scores = torch.cat([self.ids, others.ids], dim=1), torch.cat([self.scores, others.scores], dim=1)
         scores, rank = scores.topk(self.scores.shape[1])
-        return Beams(pick(ids, rank), scores)
+        return Beams(pick_beams(ids, rank), scores)
 
 
 def length_norm(length: int, penalty: float, offset: int) -> float:
@@ -83,7 +85,7 @@ def length_norm(length: int, penalty: float, offset: int) -> float:
     return float(((offset + length) / (offset + 1)) ** penalty)
 
 
-def pick(ids: Int[Tensor, "B N T"], rank: Int[Tensor, "B R"]) -> Int[Tensor, "B R T"]:
+def pick_beams(ids: Int[Tensor, "B N T"], rank: Int[Tensor, "B R"]) -> Int[Tensor, "B R T"]:
     """Return for each row of the batch its sequences number rank[row]."""
     return ids.gather(1, rank[..., None].expand(-1, -1, ids.shape[-1]))
 
@@ -125,7 +127,7 @@ def beam_search(
     for length in range(1, max_length):
         newest = running.ids[..., length - 1].reshape(-1, 1)
         scores = next_logits(decoder, newest, memory, past).float().log_softmax(dim=-1)
-        scores = permitted(scores, config, last=length == max_length - 1)
+        scores = without_forbidden(scores, config, last=length == max_length - 1)
         # Twice as many candidates as beams: though every beam may end, as many go on.
         candidates, beam = extend_beams(running, scores, length, 2 * beams)
         ends = (candidates.ids[..., length] == config.end) | (length == max_length - 1)
@@ -135,7 +137,7 @@ def beam_search(
         ended = ended.best_of(Beams(candidates.ids, done))
 
         goes_on, rank = candidates.scores.masked_fill(ends, -torch.inf).topk(beams)
-        running = Beams(pick(candidates.ids, rank), goes_on)
+        running = Beams(pick_beams(candidates.ids, rank), goes_on)
         came_from = (first_row + beam.gather(1, rank)).flatten()
         for layer in past:  # the context's keys are the same for all beams of a row: they stay
             layer.attention.reorder(came_from)
@@ -159,7 +161,7 @@ def extend_beams(
     every = (running.scores[..., None] + scores.view(rows, beams, vocabulary)).flatten(1)
     best, flat = every.topk(count)
     beam = flat // vocabulary
-    ids = pick(running.ids, beam)
+    ids = pick_beams(running.ids, beam)
     ids[..., length] = flat % vocabulary
     return Beams(ids, best), beam
 

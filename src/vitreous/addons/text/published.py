@@ -39,7 +39,7 @@ def read_marian(source: Source) -> Spec:
         raise InputError(f"{where} does not describe a Marian model: its model_type is a different one")
     # what it says about decoding is in a file of its own
     path = Path(source.where) / "generation_config.json"
-    with understood(where):
+    with refusing_unknown_description(where):
         config = marian_config(source, read_json(path) if path.is_file() else {})
     tables = ("embed_positions.weight", "embed_tokens.weight")
     ignored = [name for name in source.tensors if name.endswith(tables)]
@@ -47,7 +47,7 @@ def read_marian(source: Source) -> Spec:
 
 
 @contextmanager
-def understood(path: str) -> Iterator[None]:
+def refusing_unknown_description(path: str) -> Iterator[None]:
     """Raise InputError where what is read within this context is not in the description at `path`, or is of a
     model that cannot be."""
     try:
@@ -150,7 +150,7 @@ def trocr_facts(documents: Documents, source: Source) -> Facts:
 def read_trocr(source: Source) -> Spec:
     check_no_overrides(source)
     where, described = f"{source.where}/config.json", source.facts.whole
-    with understood(where):
+    with refusing_unknown_description(where):
         theirs: Mapping[str, Any] = described.part("decoder")
         if described.get("model_type") != "vision-encoder-decoder" or theirs.get("model_type") != "trocr":
             raise InputError(

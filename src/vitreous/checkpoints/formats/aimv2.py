@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from vitreous.checkpoints.canonicalize import PLAIN_VIT, held
+from vitreous.checkpoints.canonicalize import PLAIN_VIT, held_by_format
 from vitreous.checkpoints.format import (
     GATED,
     Family,
@@ -29,7 +29,7 @@ from vitreous.checkpoints.formats.huggingface_writing import write_folder
 from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.weights import (
     WeightRow,
-    fixed,
+    fixed_weight,
     packed_rows,
     pairs,
     same,
@@ -103,7 +103,7 @@ def aimv2_rows(config: ViTConfig, family: Family, *, native: bool) -> list[Weigh
     positions, *rows = family.table(config)
     if native:
         table = sincos_of_mae(config.grid, config.width)
-        positions = fixed("position.table", table, part="learned positions")
+        positions = fixed_weight("position.table", table, part="learned positions")
     return [positions, *rows]
 
 
@@ -173,12 +173,12 @@ def pooling_rows(width: int, *, biased: bool) -> list[WeightRow]:
         same("pool.probe", "head.cls_token"),
         *(key_values if biased else [without_bias(f"{attention}.key_value", key_value)]),
         *pairs({"out": "output_proj"}, f"{attention}.", "head."),
-        *(fixed(name, value, part="an MLP after attention pooling") for name, value in unit.items()),
+        *(fixed_weight(name, value, part="an MLP after attention pooling") for name, value in unit.items()),
     ]
 
 
 def write_aimv2(model: Model, path: Path) -> None:
-    config, weights = held(model, "aimv2", LIMITS, keep=TRANSFORMERS.keep)
+    config, weights = held_by_format(model, "aimv2", LIMITS, keep=TRANSFORMERS.keep)
     height, width = config.image_size
     if height != width or config.patch_size[0] != config.patch_size[1]:
         raise InputError("aimv2 cannot hold images or patches that are not square")

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from vitreous.checkpoints.canonicalize import PLAIN_VIT, held, with_layer_scale
+from vitreous.checkpoints.canonicalize import PLAIN_VIT, held_by_format, with_layer_scale
 from vitreous.checkpoints.format import (
     GATED,
     POSITIONED,
@@ -134,7 +134,7 @@ def read_dinov3(source: Source) -> Spec:
 
 
 def write_dinov3(model: Model, path: Path) -> None:
-    config, weights = held(model, "dinov3", LIMITS, keep=KEPT)
+    config, weights = held_by_format(model, "dinov3", LIMITS, keep=KEPT)
     rotary = axial_rotary(config)
     count = config.resolved_head_dim // 4
     periods = computed_periods(count, rotary.temperature or 100.0)

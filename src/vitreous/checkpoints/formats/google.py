@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from vitreous.checkpoints.canonicalize import PLAIN_VIT, FormatLimits, check_limits, held
+from vitreous.checkpoints.canonicalize import PLAIN_VIT, FormatLimits, check_limits, held_by_format
 from vitreous.checkpoints.format import (
     POSITIONED,
     Format,
@@ -206,7 +206,7 @@ def write_google(model: Model, path: Path) -> None:
         check_limits(model.config, BIT_LIMITS, "google")
         tensors = write_weight_rows(bit_rows(POST_ACTIVATION), stored_weights(model))
     else:
-        config, weights = held(model, "google", LIMITS)
+        config, weights = held_by_format(model, "google", LIMITS)
         if config.class_token != (config.pooling.kind == "class"):
             raise InputError("google cannot hold a class token that is not pooled")
         published = config.pooling.kind != "attention"

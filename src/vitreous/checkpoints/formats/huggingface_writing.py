@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from vitreous.checkpoints.canonicalize import (
-    held,
+    held_by_format,
     ratio_for,
     with_layer_scale,
     without_key_bias,
@@ -54,7 +54,7 @@ def write_huggingface(model: Model, path: Path) -> None:
     if not isinstance(model, ViT):
         raise InputError(f"huggingface cannot hold a {type(model).__name__}, only a ViT")
     form = form_for(model)
-    config, weights = held(model, "huggingface", form.family.limits, keep=form.family.keep)
+    config, weights = held_by_format(model, "huggingface", form.family.limits, keep=form.family.keep)
     config, weights, described = form.adapt(config, weights)
     rows = form.rows(config, described) if form.rows else huggingface_rows(config, form.family)
     tensors = write_weight_rows(rows, weights)

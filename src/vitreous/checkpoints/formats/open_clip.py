@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from vitreous.checkpoints.canonicalize import PLAIN_VIT, held, without_patch_bias
+from vitreous.checkpoints.canonicalize import PLAIN_VIT, held_by_format, without_patch_bias
 from vitreous.checkpoints.format import (
     Family,
     Format,
@@ -209,7 +209,7 @@ def preprocessing(source: Source, config: ViTConfig) -> Preprocessing:
 
 
 def write_open_clip(model: Model, path: Path) -> None:
-    config, weights = held(model, "open-clip", FAMILY.limits, keep=("layer_scale",))
+    config, weights = held_by_format(model, "open-clip", FAMILY.limits, keep=("layer_scale",))
     config, weights = without_patch_bias(config, weights)
     if config.num_classes is None:
         raise InputError("open-clip cannot hold a model without a head: its towers end in a projection")

@@ -66,7 +66,7 @@ def read_perception_encoder(source: Source) -> Spec:
     tower = tower.under(NAMES)
     entries = dict(tower.tensors)
     for kind in ("weight", "bias") if pooled else ():
-        query, key_value = halves(entries.pop(f"attn_pool.attn.qkv.{kind}"))
+        query, key_value = split_in_projection(entries.pop(f"attn_pool.attn.qkv.{kind}"))
         entries |= {f"attn_pool.q.{kind}": query, f"attn_pool.kv.{kind}": key_value}
     changes = {"class_embedding": ("cls_token", (1, 1, width)), "positional_embedding": ("pos_embed", None)}
     for theirs, (ours, shape) in changes.items():
@@ -82,7 +82,7 @@ def read_perception_encoder(source: Source) -> Spec:
     return found._replace(task=None)
 
 
-def halves(packed: Entry) -> tuple[Entry, Entry]:
+def split_in_projection(packed: Entry) -> tuple[Entry, Entry]:
     """Return the query, and key and value, of a packed in-projection."""
     width, rest = packed.shape[0] // 3, packed.shape[1:]
     query = Entry((width, *rest), lambda: packed.read()[:width])

@@ -11,7 +11,7 @@ import torch
 from einops import rearrange
 from torch import Tensor
 
-from vitreous.checkpoints.canonicalize import PLAIN_VIT, held
+from vitreous.checkpoints.canonicalize import PLAIN_VIT, held_by_format
 from vitreous.checkpoints.format import (
     POSITIONED,
     Family,
@@ -167,7 +167,7 @@ def read_frankzvit(source: Source) -> Spec:
 
 
 def write_frankzvit(model: Model, path: Path) -> None:
-    config, weights = held(model, "frankzvit", FRANKZVIT_VIT.limits, headless=False)
+    config, weights = held_by_format(model, "frankzvit", FRANKZVIT_VIT.limits, headless=False)
     write_torch(write_weight_rows(frankzvit_rows(config), weights), path)
 
 

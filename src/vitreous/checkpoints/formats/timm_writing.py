@@ -11,7 +11,7 @@ from torch import Tensor
 from vitreous.checkpoints.canonicalize import (
     PLAIN_VIT,
     FormatLimits,
-    held,
+    held_by_format,
     ratio_for,
     without_key_bias,
     without_patch_bias,
@@ -111,7 +111,7 @@ HYBRIDS = {
 def write_timm(model: Model, path: Path) -> None:
     """Write a folder, or one file of weights where the path's ending asks for it."""
     eva = isinstance(model, ViT) and needs_eva(model.config)
-    config, weights = held(model, "timm", limits_of(model), keep=("layer_scale", "qkv_bias"))
+    config, weights = held_by_format(model, "timm", limits_of(model), keep=("layer_scale", "qkv_bias"))
     if config.pooling.kind.startswith("attention") and config.mlp == "swiglu":
         raise InputError("timm cannot hold attention pooling together with swiglu")
     name, args = "", dict[str, object]()

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from vitreous.checkpoints.canonicalize import PLAIN_VIT, held
+from vitreous.checkpoints.canonicalize import PLAIN_VIT, held_by_format
 from vitreous.checkpoints.format import Format, Spec, configured, image_size_of, reading_as, shape_fields
 from vitreous.checkpoints.formats.timm import TIMM_VIT
 from vitreous.checkpoints.source import Source
@@ -88,7 +88,7 @@ def read_vit5(source: Source) -> Spec:
 
 
 def write_vit5(model: Model, path: Path) -> None:
-    config, weights = held(model, "vit-5", FAMILY.limits, keep=FAMILY.keep)
+    config, weights = held_by_format(model, "vit-5", FAMILY.limits, keep=FAMILY.keep)
     rotary = config.rotary
     assert rotary is not None
     assert rotary.kind == "axial"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from vitreous.checkpoints.canonicalize import PLAIN_VIT, held
+from vitreous.checkpoints.canonicalize import PLAIN_VIT, held_by_format
 from vitreous.checkpoints.format import (
     POSITIONED,
     Format,
@@ -29,7 +29,7 @@ from vitreous.checkpoints.format import (
 from vitreous.checkpoints.formats.branches import Branches, as_one_branch
 from vitreous.checkpoints.source import Source
 from vitreous.checkpoints.torch_files import write_torch
-from vitreous.checkpoints.weights import WeightRow, converted, fixed, pairs, same, write_weight_rows
+from vitreous.checkpoints.weights import WeightRow, converted, fixed_weight, pairs, same, write_weight_rows
 from vitreous.errors import InputError
 from vitreous.models.config import ViTConfig
 from vitreous.models.model import Model
@@ -111,14 +111,17 @@ def vit_pytorch_rows(
         "mlp.expand": "1.net.1",
         "mlp.contract": f"1.net.{3 if simple else 4}",
     }
-    no_bias = fixed(f"{ATTENTION_OUT}.bias", torch.zeros(config.width), part="a bias after the heads")
+    no_bias = fixed_weight(f"{ATTENTION_OUT}.bias", torch.zeros(config.width), part="a bias after the heads")
     if simple and projected:
         out = [same(f"{ATTENTION_OUT}.weight", f"{LAYER}0.to_out.weight"), no_bias]
     elif projected:
         out = pairs({ATTENTION_OUT: f"{LAYER}0.to_out.0"})
     else:
         identity = torch.eye(config.width)
-        out = [fixed(f"{ATTENTION_OUT}.weight", identity, part="a projection out of one head"), no_bias]
+        out = [
+            fixed_weight(f"{ATTENTION_OUT}.weight", identity, part="a projection out of one head"),
+            no_bias,
+        ]
     return [
         tokens_and_positions(
             config,
@@ -208,7 +211,7 @@ def write_vit_pytorch(model: Model, path: Path) -> None:
         "mean",
     )
     keep = ("qkv_bias", "position") if simple else ("qkv_bias",)
-    config, weights = held(model, "vit-pytorch", LIMITS, keep=keep, headless=False)
+    config, weights = held_by_format(model, "vit-pytorch", LIMITS, keep=keep, headless=False)
     normed = config.qk_norm == "unit"
     if (config.registers or normed) and not simple:
         raise InputError("vit-pytorch cannot hold registers or qk_norm, except in its SimpleViT")

@@ -53,11 +53,11 @@ def feature_measure(data: Splits) -> FeatureMeasure:
     train, validation = data.train, data.validation
     asked = validation if validation is not None and len(validation) >= FEWEST else None
     if isinstance(train.targets, ClassTargets) and len(train.classes) > 1:
-        return by_neighbors(some(train), None if asked is None else some(asked))
-    return by_gradients_and_colors(some(train if asked is None else asked))
+        return by_neighbors(sample_of(train), None if asked is None else sample_of(asked))
+    return by_gradients_and_colors(sample_of(train if asked is None else asked))
 
 
-def some(images: ImageDataset) -> ImageDataset:
+def sample_of(images: ImageDataset) -> ImageDataset:
     """Return always the same of many images."""
     return images.subset(np.array(images.sample(min(LARGEST, len(images)))))
 

@@ -33,9 +33,9 @@ from vitreous.tasks.pretraining.masking import (
     MaskedPrediction,
     Masking,
     Reconstruction,
-    put,
+    put_tokens,
     statistics,
-    take,
+    take_tokens,
 )
 from vitreous.tasks.pretraining.rules import MAEConfig
 
@@ -151,7 +151,7 @@ class MAE(MaskedPrediction):
         z = self.model.add_positions(self.model.prepend_tokens(self.embed_patches(images, hidden)))
         count = self.model.config.num_prefix_tokens
         prefix, patches = z[:, :count], z[:, count:]
-        visible = take(patches, masking.order[:, : masking.visible])
+        visible = take_tokens(patches, masking.order[:, : masking.visible])
         return self.model.norm(self.model.encode(torch.cat([prefix, visible], dim=1)))
 
     def predict(self, images: Float[Tensor, "B C H W"], masking: Masking) -> Float[Tensor, "B N patch_dim"]:
@@ -168,11 +168,11 @@ class MAE(MaskedPrediction):
         self, images: Float[Tensor, "B C H W"], predicted: Float[Tensor, "B N patch_dim"], masking: Masking
     ) -> Float[Tensor, ""]:
         """Return the mean squared error over the removed patches alone."""
-        return (take(predicted, masking.removed) - self.targets(images, masking)).square().mean()
+        return (take_tokens(predicted, masking.removed) - self.targets(images, masking)).square().mean()
 
     def targets(self, images: Float[Tensor, "B C H W"], masking: Masking) -> Float[Tensor, "B M patch_dim"]:
         """Return the pixels of the removed patches, normalized if the configuration says so."""
-        return take(self.every_target(images), masking.removed)
+        return take_tokens(self.every_target(images), masking.removed)
 
     def every_target(self, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B N patch_dim"]:
         """Return the target of each patch."""
@@ -203,6 +203,6 @@ class MAE(MaskedPrediction):
         if self.config.normalize_pixels:
             mean, std = statistics(self.pixel_targets(images))
             predicted = predicted * std + mean
-        predicted = take(self.pixels_of(predicted, images), masking.removed)
-        masked = put(patches, masking.removed, torch.zeros_like(predicted))
-        return self.reconstruction(masked, put(patches, masking.removed, predicted))
+        predicted = take_tokens(self.pixels_of(predicted, images), masking.removed)
+        masked = put_tokens(patches, masking.removed, torch.zeros_like(predicted))
+        return self.reconstruction(masked, put_tokens(patches, masking.removed, predicted))

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from vitreous.checkpoints.canonicalize import PLAIN_VIT, held
+from vitreous.checkpoints.canonicalize import PLAIN_VIT, held_by_format
 from vitreous.checkpoints.formats.huggingface import huggingface_rows
 from vitreous.checkpoints.formats.huggingface_families import VIT
 from vitreous.checkpoints.formats.huggingface_writing import common
@@ -32,7 +32,7 @@ from vitreous.models.config import ViTConfig
 from vitreous.models.preprocessing import IMAGENET_MEAN, IMAGENET_STD
 from vitreous.models.vit import ViT
 from vitreous.rng import torch_generator
-from vitreous.tasks.pretraining.masking import Masking, take
+from vitreous.tasks.pretraining.masking import Masking, take_tokens
 from vitreous.tasks.pretraining.rules import MAEConfig
 
 
@@ -76,7 +76,7 @@ class MAEDecoder(nn.Module):
         z = self.embedding(tokens)
         prefix, visible = z[:, : self.prefix], z[:, self.prefix :]
         gaps = self.mask.expand(z.shape[0], masking.order.shape[1] - masking.visible, -1)
-        patches = take(torch.cat([visible, gaps], dim=1), masking.order.argsort(dim=1))
+        patches = take_tokens(torch.cat([visible, gaps], dim=1), masking.order.argsort(dim=1))
         z = torch.cat([prefix, patches], dim=1) + self.positions
         for block in self.blocks:
             z = block(z)
@@ -116,7 +116,7 @@ def published_tensors(
     """Return an MAE under the names of the authors' code, or of transformers with its config.json. Raises
     InputError: their code has no such MAE; the part is named."""
     named = "facebookresearch/mae" if authors else "transformers' ViTMAE"
-    config, weights = held(model, named, LIMITS | ({} if authors else {"norm_eps": None}))
+    config, weights = held_by_format(model, named, LIMITS | ({} if authors else {"norm_eps": None}))
     if len({*config.image_size}) > 1 or len({*config.patch_size}) > 1:
         raise InputError(f"{named} cannot hold images or patches that are not square: save mae.encoder")
     if authors and sizes.decoder_mlp_dim * config.width != config.mlp_dim * sizes.decoder_width:

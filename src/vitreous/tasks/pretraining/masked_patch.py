@@ -25,7 +25,7 @@ from vitreous.layers.initialization import init_weights
 from vitreous.models.model import Model
 from vitreous.models.preprocessing import Preprocessing
 from vitreous.rng import torch_generator
-from vitreous.tasks.pretraining.masking import MaskedPrediction, Reconstruction, put, take
+from vitreous.tasks.pretraining.masking import MaskedPrediction, Reconstruction, put_tokens, take_tokens
 from vitreous.tasks.pretraining.rules import MaskedPatchConfig
 
 LEVELS = 8  # 3 bits
@@ -92,8 +92,10 @@ class MaskedPatchPrediction(MaskedPrediction):
         places, draw, others = corruption
         draw = draw.unsqueeze(-1)
         masked, swapped = self.config.masked, self.config.masked + self.config.swapped
-        kept_or_swapped = torch.where(draw < swapped, take(embeddings, others), take(embeddings, places))
-        return put(embeddings, places, torch.where(draw < masked, self.mask, kept_or_swapped))
+        kept_or_swapped = torch.where(
+            draw < swapped, take_tokens(embeddings, others), take_tokens(embeddings, places)
+        )
+        return put_tokens(embeddings, places, torch.where(draw < masked, self.mask, kept_or_swapped))
 
     def predict(
         self, images: Float[Tensor, "B C H W"], corruption: Corruption
@@ -103,7 +105,7 @@ class MaskedPatchPrediction(MaskedPrediction):
         hidden = torch.zeros(len(images), self.num_patches, dtype=torch.bool, device=images.device)
         embeddings = self.embed_patches(images, hidden.scatter(1, corruption.places, replaced))
         tokens = self.encode_patches(self.corrupt(embeddings, corruption))
-        return self.prediction(take(tokens, corruption.places))
+        return self.prediction(take_tokens(tokens, corruption.places))
 
     def forward(
         self, images: Float[Tensor, "B C H W"], generator: torch.Generator
@@ -112,8 +114,8 @@ class MaskedPatchPrediction(MaskedPrediction):
         corruption = self.draw(images.shape[0], generator).to_device_of(images)
         predicted = self.predict(images, corruption)
         if self.config.target == "pixels":
-            return F.mse_loss(predicted, take(self.pixel_targets(images), corruption.places)), {}
-        target = take(self.colors(images), corruption.places)
+            return F.mse_loss(predicted, take_tokens(self.pixel_targets(images), corruption.places)), {}
+        target = take_tokens(self.colors(images), corruption.places)
         logits = rearrange(predicted, "B M (s classes) -> (B M s) classes", s=self.side**2)
         right = (logits.argmax(dim=-1) == target.flatten()).float().mean()
         return F.cross_entropy(logits, target.flatten()), {"accuracy": right}
@@ -143,8 +145,10 @@ class MaskedPatchPrediction(MaskedPrediction):
     def trivial_loss(self, images: Float[Tensor, "B C H W"], generator: torch.Generator) -> Float[Tensor, ""]:
         places = self.draw(images.shape[0], generator).to_device_of(images).places
         if self.config.target == "pixels":
-            return take(self.pixel_targets(images), places).flatten(0, 1).var(dim=0, correction=0).mean()
-        shares = self.shares(take(self.colors(images), places).flatten(0, 1))
+            return (
+                take_tokens(self.pixel_targets(images), places).flatten(0, 1).var(dim=0, correction=0).mean()
+            )
+        shares = self.shares(take_tokens(self.colors(images), places).flatten(0, 1))
         return torch.special.entr(shares).sum(dim=1).mean()
 
     @torch.no_grad()
@@ -154,8 +158,8 @@ class MaskedPatchPrediction(MaskedPrediction):
         predicted = self.predict(images, corruption)
         predicted = self.pixels_of(predicted if self.target == "pixels" else self.painted(predicted), images)
         patches = self.patches(images)
-        masked = put(patches, corruption.places, torch.zeros_like(predicted))
-        return self.reconstruction(masked, put(patches, corruption.places, predicted))
+        masked = put_tokens(patches, corruption.places, torch.zeros_like(predicted))
+        return self.reconstruction(masked, put_tokens(patches, corruption.places, predicted))
 
     @property
     def side(self) -> int:

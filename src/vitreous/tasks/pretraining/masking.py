@@ -212,12 +212,12 @@ def statistics(
     return patches.mean(dim=-1, keepdim=True), (variance + 1e-6).sqrt()
 
 
-def take(tokens: Num[Tensor, "B N D"], places: Int[Tensor, "B M"]) -> Num[Tensor, "B M D"]:
+def take_tokens(tokens: Num[Tensor, "B N D"], places: Int[Tensor, "B M"]) -> Num[Tensor, "B M D"]:
     """Return the tokens at `places`, image by image."""
     return tokens.gather(1, places.unsqueeze(-1).expand(-1, -1, tokens.shape[-1]))
 
 
-def put(
+def put_tokens(
     tokens: Float[Tensor, "B N D"], places: Int[Tensor, "B M"], new: Float[Tensor, "B M D"]
 ) -> Float[Tensor, "B N D"]:
     """Return `tokens` with those at `places` replaced by `new`."""
