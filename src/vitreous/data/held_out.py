@@ -711,7 +711,7 @@ def unseen_images(images: ImageDataset, file: Path) -> ImageDataset:
     return images.subset(np.flatnonzero(~trained))
 
 
-# ---- Folds, and other examples than images
+# ---- Folds
 
 Folds = list[tuple[Indices, Indices]]  # of each: rows to fit on, and rows to ask about
 FOLDS = 3
@@ -753,18 +753,3 @@ def folds_without_classes(groups: Indices) -> Folds:
     parts = np.array_split(np.random.default_rng(0).permutation(len(names)), min(FOLDS, len(names)))
     asked = [np.isin(place, part) for part in parts]
     return [(np.flatnonzero(~rows), np.flatnonzero(rows)) for rows in asked if not rows.all()]
-
-
-MOST_HELD_OUT = 2000  # texts: writing them takes long
-
-
-def held_out_names(names: Sequence[str], fraction: float, seed: int, *, most: int) -> NDArray[np.bool_]:
-    """Return which examples are held out by the hashes of their names: `fraction` of them, halved until that
-    is at most `most`; at least one, and never all. Examples of one name are in one part."""
-    while fraction * len(names) > most:
-        fraction /= 2
-    hashes = name_hashes(names, f"test {seed}")
-    held = (hashes < max(fraction, hashes.min() + 2.0**-53)) & (hashes < hashes.max())
-    if not held.any():  # all have one name
-        held[0] = True
-    return held

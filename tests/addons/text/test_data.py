@@ -17,13 +17,13 @@ from vitreous.addons.text.text_pairs import (
     english,
     german,
     grammar_words,
+    held_out_names,
     korean,
     number_pairs,
     open_parallel,
     pronoun_pairs,
 )
 from vitreous.addons.text.tokenizer import END, PAD, SMALLEST, START, Tokenizer, tokenizer_from_json
-from vitreous.data.held_out import held_out_names
 from vitreous.errors import InputError
 
 

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from vitreous.data.held_out import MOST_HELD_OUT, held_out_names
+from vitreous.data.held_out import name_hashes
 from vitreous.errors import InputError, require_packages
 from vitreous.outside import read_text, scheme_of
 
 LARGEST = 999_999
+MOST_HELD_OUT = 2000  # pairs: writing translations of them takes long
 
 ENGLISH = (  # noqa: SIM905
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
@@ -133,6 +135,18 @@ def open_parallel(spec: str, *, seed: int, test_fraction: float) -> Parallel:
         empty=len(rows) - len(pairs),
         name=Path(spec.split(",")[0]).stem if "/" in spec or "." in spec else spec,
     )
+
+
+def held_out_names(names: Sequence[str], fraction: float, seed: int, *, most: int) -> NDArray[np.bool_]:
+    """Return which examples are held out by the hashes of their names: `fraction` of them, halved until that
+    is at most `most`; at least one, and never all. Examples of one name are in one part."""
+    while fraction * len(names) > most:
+        fraction /= 2
+    hashes = name_hashes(names, f"test {seed}")
+    held = (hashes < max(fraction, hashes.min() + 2.0**-53)) & (hashes < hashes.max())
+    if not held.any():  # all have one name
+        held[0] = True
+    return held
 
 
 def numbered_pairs(spec: str) -> Iterator[Pair]:

@@ -80,7 +80,7 @@ def open_data(spec: object, config: DataConfig, targets: TargetKind = "classes")
         spec: DATA as on the command line; or a torch `Dataset`, a `datasets.Dataset`, arrays, a list of
             (image, label) and other Python objects that `open_objects` takes.
         targets: whether labels are classes, or "numbers" to predict: then targets are float32 (N,), without
-            classes; or "unlabeled", where shards need not have labels.
+            classes; or "unlabeled", where shards need not have labels, and a folder no classes.
 
     Raises:
         InputError: DATA is not one of the known forms, or an option has no effect on it.
