@@ -54,13 +54,8 @@ log = logging.getLogger(__name__)
 
 
 class ManifestTable(NamedTuple):
-    """A table of texts.
-
-    Attributes:
-        where: the path of its file.
-        header: the names of its columns.
-        lines: its rows, by where they are in the file, in words.
-    """
+    """A table of texts: the path of its file, the names of its columns, and its rows by where they are in
+    that file, in words."""
 
     where: str
     header: list[str]
@@ -152,10 +147,10 @@ def metadata_table(root: Path) -> ManifestTable | None:
         files = [root / name / file for file in METADATA if (root / name / file).is_file()]
         if files and first_known_column(("file_name",), (table := read_table(files[0])).header):
             tables[name] = table
+        if "" in tables:
+            break
     if not tables:
         return None
-    if "" in tables:
-        tables = {"": tables[""]}
     header = next(iter(tables.values())).header
     lines: dict[str, list[str]] = {}
     for part, table in tables.items():
