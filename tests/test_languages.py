@@ -17,6 +17,7 @@ from jinja2 import meta
 
 import vitreous as vt
 from vitreous.data.checks import OF_PAIRS
+from vitreous.data.findings import finding
 from vitreous.data.image_samples import target_in_words
 from vitreous.errors import InputError
 from vitreous.languages import (
@@ -263,6 +264,15 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> vt.Run:
 
 
 SMALL = {"model.width": 16, "model.heads": 2, "model.mlp_dim": 16, "model.depth": 2}
+
+
+def test_the_example_of_a_finding_is_in_the_language_of_its_sentence() -> None:
+    [found] = finding("broken", [("a.png", "b.png")])
+    with speaking("ko"):
+        assert "(예: a.png, b.png)" in found.sentence
+        assert "such as" not in found.sentence
+    with speaking("en"):
+        assert "(such as a.png, b.png)" in found.sentence
 
 
 def test_a_korean_report_has_no_english_words(run: vt.Run) -> None:

@@ -55,8 +55,8 @@ class Finding:
         named = first if isinstance(first, str) else ", ".join(first)
         problem = self.problem
         is_named = f"'{named}'" in problem or f"({named}" in problem
-        such = f" (such as {named})" if named and not is_named else ""
-        return f"{problem}{such}: {self.fix}"
+        example = " " + phrase("finding.example", name=named) if named and not is_named else ""
+        return f"{problem}{example}: {self.fix}"
 
     def to_json(self) -> dict[str, object]:
         names = ("kind", "severity", "problem", "fix", "found", "images")
