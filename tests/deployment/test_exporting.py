@@ -78,7 +78,8 @@ CONFIGS = {
 
 def model_of(kind: str) -> Model:
     torch.manual_seed(0)
-    model = build_model(CONFIGS[kind], labels=("cat", "dog", "Vögel"))
+    config = CONFIGS[kind]
+    model = build_model(config, labels=("cat", "dog", "Vögel") if config.num_classes else None)
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.2)
     return model.eval()
@@ -97,7 +98,7 @@ def test_torch_programs(kind: str, tmp_path: Path) -> None:
     program = torch.export.load(written.path, extra_files=told).module()
     images = torch.randn(4, model.config.channels, *model.config.image_size)
     torch.testing.assert_close(program(images)[0], model(images), atol=1e-5, rtol=1e-5)
-    assert json.loads(told["labels.json"]) == ["cat", "dog", "Vögel"]
+    assert json.loads(told["labels.json"]) == (["cat", "dog", "Vögel"] if model.config.num_classes else None)
     assert json.loads(told["preprocessing.json"])["size"] == list(model.preprocessing.size)
 
 
@@ -166,7 +167,7 @@ def test_onnx_programs(kind: str, tmp_path: Path) -> None:
         if kind != "Segmenter":
             np.testing.assert_allclose(features[0], model.features(images).detach(), atol=1e-4)
     about = session.get_modelmeta().custom_metadata_map
-    assert json.loads(about["labels"])[2] == "Vögel"
+    assert json.loads(about["labels"]) == (["cat", "dog", "Vögel"] if model.config.num_classes else None)
     assert json.loads(about["task"]) == model.task
     assert [each.name for each in tmp_path.iterdir()] == ["model.onnx"]
     if kind == "Segmenter":
@@ -188,6 +189,15 @@ def otherwise_exported(change: float) -> Any:
     model = model_of("plain")
     model.head.__class__, model.head.change = OtherwiseExported, change
     return model
+
+
+@pytest.mark.parametrize("suffix", [".onnx", ".pt2", ".safetensors"])
+def test_labels_of_other_outputs_are_not_written(suffix: str, tmp_path: Path) -> None:
+    model = vt.create("ViT-Ti/16", **TINY)
+    model.labels = ("cat", "dog")
+    with pytest.raises(InputError, match=r"3 outputs and 2 labels: set model.labels"):
+        vt.export(model, out=tmp_path / f"model{suffix}", progress=False)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_program_that_computes_something_else_is_not_written(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from jaxtyping import Float, UInt8
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from vitreous.checkpoints.native import description
+from vitreous.checkpoints.native import check_labels, description
 from vitreous.checkpoints.saving import largest_difference, no_warnings, on_cpu
 from vitreous.checkpoints.tensors import write_safetensors
 from vitreous.data.dataset import ImageDataset
@@ -115,8 +115,9 @@ def export(
         new: replace nothing, as in `whole`; else an exported model of this format alone.
 
     Raises:
-        InputError: another ending, format or precision, a package is missing, the model is too large for the
-            format, or the program computes something else; then nothing is written.
+        InputError: another ending, format or precision, a package is missing, the number of labels differs
+            from that of the outputs, the model is too large for the format, or the program computes something
+            else; then nothing is written.
     """
     weights = path.suffix == ".safetensors" and format in (None, WEIGHTS)
     program = None if weights else format_named(path, format)
@@ -124,6 +125,7 @@ def export(
     holds = program.holds if program else frozenset()
     check_replaceable(path, format, holds)
     writer = writer_of(format, precision, with_preprocessing)
+    check_labels(model)
     copied = on_cpu(model)
     metadata: dict[str, object] = {
         **description(copied),
