@@ -79,6 +79,16 @@ def test_the_page_on_the_package_index_has_links_that_lead_somewhere(built: Path
         assert any((ROOT / "docs" / f"{page}{ending}").exists() for ending in (".md", ".ipynb")), page
 
 
+def test_the_metadata_is_of_a_version_that_can_be_uploaded(built: Path) -> None:
+    """Twine 6, which gh-action-pypi-publish 1.12 has, refuses what is newer after everything was built."""
+    (wheel,), (sdist,) = built.glob("*.whl"), built.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        packed = archive.extractfile(f"vitreous-{VERSION}/PKG-INFO")
+        assert packed is not None
+        texts = [packed.read(), ZipFile(wheel).read(f"vitreous-{VERSION}.dist-info/METADATA")]
+    assert [text.partition(b"\n")[0] for text in texts] == [b"Metadata-Version: 2.4"] * 2
+
+
 def test_the_sdist_has_no_test_data(built: Path) -> None:
     (sdist,) = built.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
