@@ -72,6 +72,7 @@ def test_the_wheel_has_what_the_package_reads(built: Path) -> None:
 def test_the_page_on_the_package_index_has_links_that_lead_somewhere(built: Path) -> None:
     (wheel,) = built.glob("*.whl")
     text = ZipFile(wheel).read(f"vitreous-{VERSION}.dist-info/METADATA").decode()
+    assert text.count("pip install 'vitreous[train,export]'") == 1
     links = re.findall(r"\]\(([^)]*)\)", text)
     assert len(links) > 10
     assert [link for link in links if not link.startswith("https://")] == []

@@ -107,6 +107,17 @@ def test_the_site_has_one_address() -> None:
     assert found == {project["urls"]["Documentation"]}
 
 
+def test_each_replacement_in_the_page_of_the_package_index_finds_its_place() -> None:
+    """The wheel's page is README with these; where README is reworded, one would be lost unnoticed."""
+    hooks = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["metadata"]["hooks"]
+    text = (ROOT / "README.md").read_text("utf-8")
+    for each in hooks["fancy-pypi-readme"]["substitutions"]:
+        text, count = re.subn(each["pattern"], each["replacement"], text)
+        assert count, each["pattern"]
+    assert "pip install 'vitreous[train,export]'" in text
+    assert [link for link in re.findall(r"\]\(([^)]*)\)", text) if not link.startswith("https://")] == []
+
+
 def test_each_step_of_a_release_finds_what_it_reads() -> None:
     text = (WORKFLOWS / "release.yml").read_text()
     for path in (*re.findall(r"\b(?:examples|requirements|tests|src)/[\w./-]+", text), ".ci/run"):
