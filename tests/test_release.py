@@ -1,7 +1,9 @@
 """The release workflow, run dry: from a tag to the package, the site and the container."""
 
+import json
 import os
 import re
+import shutil
 import subprocess
 import tomllib
 from pathlib import Path
@@ -80,6 +82,26 @@ def test_a_release_has_the_notes_of_its_version(version: str, kind: str, tmp_pat
 def test_no_release_is_made_of_a_version_without_notes(tmp_path: Path) -> None:
     (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n## 0.1.0\n\nFirst version.\n")
     assert write_notes("1.0.0", tmp_path) == 1
+
+
+@pytest.mark.slow
+def test_the_bill_of_materials_is_what_is_attested(tmp_path: Path) -> None:
+    """The step itself. attest-sbom knows CycloneDX by the first three keys, and fails at any other file."""
+    for name in ("pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path)
+    shutil.copytree(ROOT / "requirements", tmp_path / "requirements")
+    command = step("build", "Software bill of materials")
+    clean = {
+        name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PIP_CONSTRAINT")
+    }
+    subprocess.run([*BASH, command], cwd=tmp_path, env=clean, check=True)
+    bill = json.loads((tmp_path / "vitreous.cdx.json").read_text())
+    assert bill["bomFormat"] == "CycloneDX"
+    assert bill["specVersion"]
+    assert bill["serialNumber"].startswith("urn:uuid:")
+    assert bill["metadata"]["component"]["version"] == VERSION
+    listed = {each["name"] for each in bill["components"]}
+    assert {"torch", "fastapi", "pillow"} <= listed
 
 
 def write_notes(version: str, folder: Path) -> int:
