@@ -104,6 +104,31 @@ def test_the_bill_of_materials_is_what_is_attested(tmp_path: Path) -> None:
     assert {"torch", "fastapi", "pillow"} <= listed
 
 
+def test_a_container_is_built_with_the_shipped_encoder_and_pushed(tmp_path: Path) -> None:
+    """The step itself, with a `docker` that keeps what it was called with."""
+    encoder = Path("src/vitreous/checkpoints/encoders/small")
+    shutil.copytree(ROOT / encoder, tmp_path / encoder)
+    docker = '#!/bin/sh\necho "$*" >> called\nif [ "$1" = login ]; then cat > /dev/null; fi\n'
+    (tmp_path / "docker").write_text(docker)
+    (tmp_path / "docker").chmod(0o755)
+    environment = {
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "GITHUB_REF_NAME": f"v{VERSION}",
+        "GITHUB_ACTOR": "owner",
+        "GH_TOKEN": "secret",
+        "IMAGE": "ghcr.io/Owner/vitreous",  # a registry has no capitals
+    }
+    command = step("container", "A server of the encoder that ships with the package")
+    subprocess.run([*BASH, command], cwd=tmp_path, env=environment, check=True)
+    image = f"ghcr.io/owner/vitreous:{VERSION}"
+    assert (tmp_path / "called").read_text().splitlines() == [
+        f"build -f examples/deploy/Dockerfile --build-arg RUN=model -t {image} .",
+        "login ghcr.io -u owner --password-stdin",
+        f"push {image}",
+    ]
+    assert (tmp_path / "model" / "config.json").is_file()
+
+
 def write_notes(version: str, folder: Path) -> int:
     """Run the step of the workflow that releases with notes, and return its exit status."""
     script = step("notes", "The release, with its section of the changelog")
