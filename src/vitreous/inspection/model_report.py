@@ -15,7 +15,7 @@ from torch import Tensor
 
 from vitreous.errors import InputError, Param, check_free, nearest, writing_to
 from vitreous.evaluation.outputs import ProgressCallback
-from vitreous.extensions import imported, kinds
+from vitreous.extensions import imported, kind_of
 from vitreous.inspection import survey_figures as figures
 from vitreous.inspection.architecture import architecture_figure
 from vitreous.inspection.attributions import affordable, attribute_batch, attributions_figure
@@ -80,7 +80,7 @@ def write_inspection(
     """Write the page of `vitreous inspect` on images with their names, or on texts, for a model of any kind.
     Raises InputError: a request that cannot be answered, or `folder` is not empty, now or at the end."""
     model = getattr(answerer, "model", answerer)
-    kind = kinds().get(type(model).__name__)
+    kind = kind_of(getattr(model, "config", None))
     write: Callable[..., Inspection] = imported(kind.inspect) if kind and kind.inspect else write_model_report
     check_free(folder)
     with writing_to(folder), folder_for(folder), whole(folder, new=True) as temporary:
