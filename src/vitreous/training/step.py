@@ -320,7 +320,9 @@ def attention_kernels(model: nn.Module, device: torch.device, config: TrainingCo
         return [SDPBackend.FLASH_ATTENTION, SDPBackend.MATH] if config.machine_config.deterministic else []
     if config.precision != "bf16":
         return []
-    tokens = getattr(getattr(getattr(model, "encoder", model), "config", None), "sequence_length", None)
+    # An objective of pre-training has its encoder inside; a module of any other kind has no number of tokens.
+    encoder = getattr(model, "encoder", model)
+    tokens = getattr(getattr(encoder, "config", None), "sequence_length", None)
     return [SDPBackend.MATH] if tokens is not None and tokens <= SHORT_IN_BF16 else []
 
 
