@@ -75,7 +75,8 @@ def writing_to(path: Path, advice: str = f"choose another {Param('out')}") -> It
 def check_free(path: Path, advice: str = f"choose another {Param('out')}") -> None:
     """Raise InputError where something would be overwritten; an empty folder is free."""
     with writing_to(path, advice):
-        meant = Path(os.path.realpath(path))  # "new/.." is there once "new" is made
+        # "new/.." exists as soon as "new" is made.
+        meant = Path(os.path.realpath(path))
         taken = meant.exists() and (not meant.is_dir() or any(meant.iterdir()))
     if taken:
         raise InputError(f"{path} already exists, and is not overwritten: {advice}")
@@ -243,7 +244,8 @@ def is_installed(module: str) -> bool:
     """Return whether a module could be imported, by its name alone."""
     try:
         return find_spec(module) is not None
-    except ValueError:  # it is imported, and without a spec: a stand-in
+    except ValueError:
+        # It is imported and has no spec: a stand-in for the module.
         return True
 
 
@@ -266,5 +268,6 @@ def cache_folder() -> Path:
         return Path(own)
     if base := os.environ.get("XDG_CACHE_HOME"):
         return Path(base) / "vitreous"
-    home = os.path.expanduser("~")  # stays as it is where the user has none, as in some containers
+    # A user without a home, as in some containers, leaves "~" as it is.
+    home = os.path.expanduser("~")
     return Path(home if home != "~" else gettempdir(), ".cache", "vitreous")

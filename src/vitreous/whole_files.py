@@ -115,7 +115,8 @@ def folder_for(path: Path) -> Iterator[None]:
         yield
     finally:
         for each in new:
-            with suppress(OSError):  # it has something in it, or another process has removed it
+            # The folder may have something in it, or another process may have removed it.
+            with suppress(OSError):
                 each.rmdir()
 
 

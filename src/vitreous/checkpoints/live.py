@@ -42,7 +42,8 @@ def open_module(module: nn.Module) -> File:
         raise InputError(f"this {type(module).__name__} is already a model of vitreous: use it directly")
     save = getattr(module, "save_pretrained", None)
     if save is not None and hasattr(module, "config"):
-        with tempfile.TemporaryDirectory() as folder:  # its files have other names than its memory
+        # The files of such a module have other names than its memory, so it is saved and read.
+        with tempfile.TemporaryDirectory() as folder:
             save(folder)
             saved = read_checkpoint(Path(folder))
             tensors = {name: entry.read().clone() for name, entry in saved.tensors.items()}
@@ -71,7 +72,8 @@ def facts_of_module(module: Any) -> tuple[Documents, dict[str, object]]:
     cfg = getattr(module, "pretrained_cfg", None)
     blocks = getattr(module, "blocks", None)
     first = next(iter(blocks), None) if blocks is not None else None
-    if isinstance(cfg, Mapping) and first is not None:  # not a Swin, a ResNet, or what wraps another
+    # This leaves out a Swin, a ResNet, and what wraps another module.
+    if isinstance(cfg, Mapping) and first is not None:
         return {CONFIG: timm_config(module, cfg)}, {"norm_eps": norm_eps(module)}
     tower = getattr(module, "visual", module)
     if hasattr(tower, "conv1") and hasattr(tower, "transformer") and hasattr(tower, "class_embedding"):
@@ -244,7 +246,8 @@ def outputs_of_both(
         found = dict(their_outputs(module, model, images.to(theirs)))
     except InputError:
         raise
-    except Exception as error:  # of code that is not ours, which may raise anything
+    except Exception as error:
+        # The code of another library may raise anything.
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(
             f"the {type(module).__name__} does not take images of shape {tuple(images.shape)}, which the "
@@ -278,7 +281,8 @@ def their_outputs(module: Any, model: nn.Module, images: Tensor) -> Iterator[tup
     methods of timm give."""
     options: dict[str, object] = {"output_hidden_states": True} if hasattr(module, "save_pretrained") else {}
     known = signature(module.forward).parameters
-    if "noise" in known and isinstance(model, ViT):  # a masked autoencoder, which then drops no patch
+    # With this a masked autoencoder drops no patch.
+    if "noise" in known and isinstance(model, ViT):
         masked, (rows, columns) = module.config.mask_ratio, model.config.grid
         options["noise"] = torch.arange(float(rows * columns), device=images.device).expand(len(images), -1)
         module.config.mask_ratio = 0.0

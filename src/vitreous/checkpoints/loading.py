@@ -230,7 +230,8 @@ def settings_of_training(folder: Path) -> dict[str, object]:
         if file.is_file() and is_installed("yaml"):
             import yaml
 
-            try:  # objects of Python, which are not made, are errors of YAML
+            # Objects of Python are not made: they are errors of YAML.
+            try:
                 found = yaml.safe_load(read_text(file))
             except (OSError, UnicodeDecodeError, yaml.YAMLError):
                 continue

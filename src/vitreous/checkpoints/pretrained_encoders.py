@@ -243,7 +243,8 @@ def reachable_encoder() -> HubEncoder | None:
         return None
     try:
         info = HfApi().model_info(OPEN_ENCODERS[0], timeout=PATIENCE, files_metadata=True)
-    except Exception:  # of whatever library speaks to the hub: there is another encoder
+    except Exception:
+        # The libraries that speak to the hub raise errors of many kinds, and there is another encoder.
         return None
     sizes = [file.size or 0 for file in info.siblings or () if file.rfilename == "model.safetensors"]
     license_of = getattr(info.card_data, "license", None) or "unknown"

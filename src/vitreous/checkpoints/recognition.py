@@ -139,7 +139,8 @@ def recognize(file: File, format: str | None = None, key: str | None = None) -> 
         if chosen.name:
             log.info("%s: the weights under %s", file.where, chosen.name)
         source = with_layers_of_other_parts(file, chosen, {each.key for each in found})
-    elif format:  # whose reader says what is missing
+    elif format:
+        # The reader of the format says what is missing.
         chosen = Found(file, checkpoint_formats()[format], "", "", file.source())
         source = chosen.source
     else:

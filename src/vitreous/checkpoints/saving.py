@@ -176,7 +176,8 @@ def read_back(model: Model, path: Path, format: str, answers: dict[str, object])
     """Return the largest difference between `model` and what is read back from `path`, and that. Raises
     InputError: the difference is above the tolerance."""
     training = model.training
-    with no_warnings():  # nothing is assumed here: the model that was written is known
+    # What is assumed is not said here, since the model that was written is known.
+    with no_warnings():
         again = load_image_model(path, format=format, **answers)
     random = torch.Generator().manual_seed(0)
     images = torch.randn(2, model.config.channels, *model.config.image_size, generator=random)

@@ -312,7 +312,8 @@ def array_header(
         first = header.read_magic(stream) == (1, 0)
         read_header = header.read_array_header_1_0 if first else header.read_array_header_2_0
         shape, fortran, dtype = read_header(stream, max_header_size=LARGEST_ARRAY_HEADER)
-    except Exception:  # damaged bytes can make this parser fail in any way
+    except Exception:
+        # Damaged bytes can make this parser fail in any way.
         raise InputError(f"{what} is not a NumPy array, or its header is damaged") from None
     if dtype.str not in NUMPY_TYPES:
         raise InputError(f"{what} holds {dtype.str!r}: only plain numbers are read, no Python objects")

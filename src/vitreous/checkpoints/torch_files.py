@@ -62,7 +62,8 @@ def read_torch(path: Path) -> File:
         return File(str(path), parts, documents_of(loaded), module=stored_module(loaded))
     except InputError:
         raise
-    except Exception:  # damaged bytes can make this parser fail in any way
+    except Exception:
+        # Damaged bytes can make this parser fail in any way.
         raise InputError(f"{path} is a damaged PyTorch file") from None
 
 
@@ -304,7 +305,8 @@ def write_torch(state: Mapping[str, object], path: Path) -> None:
     with path.open("wb") as file:
         try:
             torch.save(dict(state), file)
-        except RuntimeError as error:  # PyTorch's archive was cut short, and does not say by what
+        except RuntimeError as error:
+            # The archive was cut short, and PyTorch does not say by what.
             reason = "the file cannot be written whole; is the disk full?"
             raise OSError(errno.EIO, reason, str(path)) from error
 

@@ -105,7 +105,8 @@ def stacked(ours: str, theirs: Sequence[str | None]) -> WeightRow:
     stored = tuple(each for each in theirs if each is not None)
 
     def read(*parts: Tensor) -> tuple[Tensor, ...]:
-        if len(theirs) == 1:  # nothing is copied: a mapped file is read where the weight is used
+        # Nothing is copied: a mapped file is read where the weight is used.
+        if len(theirs) == 1:
             return parts
         given = iter(parts)
         rows = [torch.zeros_like(parts[0]) if each is None else next(given) for each in theirs]
@@ -345,7 +346,8 @@ def meta_model(config: Config, **attributes: object) -> Any:
     try:
         with torch.device("meta"):
             return model_of(config, **attributes).eval()
-    except (RuntimeError, TypeError, OverflowError):  # on this device nothing but a size can fail
+    except (RuntimeError, TypeError, OverflowError):
+        # On this device nothing but a size can fail.
         raise InputError("the configuration asks for a tensor larger than is possible") from None
 
 

@@ -82,7 +82,8 @@ class BatchTransform(nn.Module):
         """Return a NamedTuple with `images` normalized and augmented, `masks` and `targets` changed alike."""
         fields: dict[str, Any] = batch._asdict()  # type: ignore[attr-defined]
         images = fields["images"]
-        if images.ndim == 5:  # several views of each, which have been changed one by one
+        # Several views of each image have been changed one by one.
+        if images.ndim == 5:
             return type(batch)(*(self.views(each, epoch, step, place) for place, each in enumerate(batch)))
         self.augment(fields, self.random(epoch, step, len(images)))
         if "masks" in fields:
@@ -142,7 +143,8 @@ def flip(
     if images.device.type != "cpu":
         chosen = on_device(flipped, images).view(-1, *[1] * (images.ndim - 1))
         return torch.where(chosen, images.flip(side), images)
-    for place in flipped.nonzero().flatten().tolist():  # one by one they stay in the cache: 20 times as fast
+    # One by one they stay in the cache, which is 20 times as fast.
+    for place in flipped.nonzero().flatten().tolist():
         images[place] = images[place].flip(side)
     return images
 
@@ -200,7 +202,8 @@ def erase(
     top = (random.uniform(0.0, 1.0) * (height - tall + 1)).floor()
     left = (random.uniform(0.0, 1.0) * (width - wide + 1)).floor()
     generator = random.noise_generator(images.device)
-    if images.device.type == "cpu":  # noise for the rectangles alone: a fraction of all pixels
+    # Noise is drawn for the rectangles alone, which are a fraction of all pixels.
+    if images.device.type == "cpu":
         boxes = torch.stack([top, top + tall, left, left + wide], dim=1).int()
         for place in chosen.nonzero().flatten().tolist():
             first, last, start, end = boxes[place].tolist()

@@ -117,7 +117,8 @@ def data_findings(splits: Splits, evidence: Evidence | None = None) -> Iterator[
     else:
         pairs = image_pairs(images, *likeness_of(images), small=is_small(splits))
         yield from pair_findings(images, pairs, "labels")
-    if not any(each.kind == "own labels" for each in of_labels):  # else each text is a class of its own
+    # Where each label is a text of its own, every class has few images.
+    if not any(each.kind == "own labels" for each in of_labels):
         few = [f"{name}: {count}" for name, count in counts.items() if 0 < count < FEW]
         yield from finding("few", few, least=FEW, severity="warning")
 
@@ -242,7 +243,8 @@ def label_findings(splits: Splits, counts: Mapping[str, int]) -> Iterator[Findin
             yield from finding("alike", [tuple(group)], len(group), names=names, severity="warning")
     largest, smallest = max(counts, key=counts.__getitem__), min(counts, key=counts.__getitem__)
     most, fewest = counts[largest], counts[smallest]
-    if most > IMBALANCE * fewest:  # a class is hardly ever shown, and so hardly ever learned
+    # A class that is hardly ever shown is hardly ever learned.
+    if most > IMBALANCE * fewest:
         yield from finding(
             "imbalance",
             [largest, smallest],

@@ -98,7 +98,8 @@ def resize_columns(pixels, top, across, scratch, words):
             for y in range(group, group + FEW):  # so few that the address of each one stays in a register
                 at = np.uintp(3 * (min(top + y, last) * pixels.shape[1] + left + x))
                 transposed[x, y] = four_bytes(flat[at], flat[at + ONE], flat[at + TWO], flat[at + THREE])
-    for y in range(BLOCK):  # after the very last pixel there is no fourth byte
+    # There is no fourth byte after the very last pixel.
+    for y in range(BLOCK):
         red, green, blue = pixels[min(top + y, last), left + used - 1]
         transposed[used - 1, y] = four_bytes(red, green, blue, blue)
     bytes_in, bytes_out = transposed.view(np.uint8), reduced.view(np.uint8)

@@ -407,7 +407,8 @@ def read_digests(images: ImageDataset, rows: Indices) -> list[str]:
         digests = []
         for index in indices.tolist():
             digest = ""
-            with suppress(BadImage):  # counted and named when it is loaded
+            # An image that cannot be read is counted and named when it is loaded.
+            with suppress(BadImage):
                 digest = images.digest(index)
             digests.append(digest)
         return digests

@@ -81,7 +81,8 @@ def image_loader(
     count = len(images)
     by_blocks = images.blocks is not None and not config.class_balance
     sharing, place = world_size, rank  # how many processes share a batch, and which of them this one is
-    if by_blocks:  # each reads blocks of its own, and makes its batches alone
+    # Each process reads blocks of its own, and makes its batches alone.
+    if by_blocks:
         sharing, place, count = 1, 0, count // world_size
 
     def order(epoch: int) -> Order:

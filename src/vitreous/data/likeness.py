@@ -241,7 +241,8 @@ def components(links: Links, count: int) -> NDArray[np.int64]:
 
     def first(image: int) -> int:
         while parent[image] != image:
-            parent[image] = parent[parent[image]]  # halves the way of the next search
+            # This halves the way of the next search.
+            parent[image] = parent[parent[image]]
             image = parent[image]
         return image
 
@@ -363,7 +364,8 @@ class Likeness:
         gray = np.array([look.gray for look in looks if look], dtype=np.uint8).reshape(-1, SIDE, SIDE)
         color = np.array([look.color for look in looks if look], dtype=np.uint8).reshape(-1, THUMB, THUMB, 3)
         links = own[seen][near_pairs(gray, color, labels[own[seen]])]
-        with suppress(OSError):  # a cache that cannot be written does not stop anything
+        # A cache that cannot be written stops nothing.
+        with suppress(OSError):
             file.parent.mkdir(parents=True, exist_ok=True)
             with whole(file) as temporary, temporary.open("wb") as opened:
                 np.save(opened, links)
@@ -378,7 +380,8 @@ class Likeness:
             if isinstance(opened, Bands):  # of which the first three are compared, or the first
                 return Thumbnails.of(np.asarray(opened.preview().convert("RGB")))
             return Thumbnails.of(opened.rough((SIDE, SIDE)).permute(1, 2, 0).contiguous().numpy())
-        except BadImage:  # counted and named when it is loaded
+        except BadImage:
+            # The image is counted and named when it is loaded.
             return None
 
     @cached_property

@@ -267,7 +267,8 @@ class BatchLoader(Generic[BatchT]):
             self.bad.note(sample)
             good[place] = not isinstance(sample, BadImage)
         places = np.flatnonzero(good)
-        if not self.sampler.exact:  # for each one that is bad the next good one; after the last, the first
+        # The next good image takes the place of a bad one; after the last comes the first.
+        if not self.sampler.exact:
             self.bad.check(self.sampler.count)
             if not len(places):
                 raise InputError(

@@ -135,9 +135,11 @@ def forked(count: int, function: Callable[[T], R]) -> ProcessPoolExecutor:
         initializer=begin_worker,
         initargs=(functions, os.getpid()),
     )
-    with warnings.catch_warnings(action="ignore"):  # that there are threads, which a worker does not need
+    # Python warns that there are threads, which a worker does not need.
+    with warnings.catch_warnings(action="ignore"):
         executor.submit(os.getpid).result()  # all of them are forked now
-    functions.clear()  # so that the function's object lives no longer for it here
+    # The function is forgotten here, so that its object does not live longer for it.
+    functions.clear()
     return executor
 
 
@@ -146,7 +148,8 @@ def begin_worker(functions: list[Callable[[Any], Any]], parent: int) -> None:
     global work
     work = functions[0]
     one_core()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the one that trains decides
+    # Ctrl-C reaches all processes, and the one that trains decides.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     def watch() -> None:

@@ -105,7 +105,8 @@ class Damaged:
     damaged: str
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "answer":  # not there yet, while it is copied or unpickled
+        # The attribute is not there yet while the answers are copied or unpickled.
+        if name.startswith("__") or name == "answer":
             raise AttributeError(name)
         return getattr(self.answer, name)
 

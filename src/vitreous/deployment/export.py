@@ -76,7 +76,8 @@ class ExportedOutputs(nn.Module):
             return (self.model(images),)
         features = self.model.features(images)
         logits = self.model.head(features)
-        if logits is features:  # without a head: OpenVINO does not give one tensor twice
+        # The model has no head, and OpenVINO does not give one tensor twice.
+        if logits is features:
             logits = features.reshape(-1, features.shape[1])
         return logits, features
 
@@ -218,7 +219,8 @@ def checked(
         batch = inputs(outputs, count)
         try:
             theirs = [torch.from_numpy(each) for each in run(batch.numpy())]
-        except Exception as error:  # engines have classes of their own for each cause
+        except Exception as error:
+            # Engines have classes of errors of their own for each cause.
             raise InputError(
                 f"the exported program cannot be run, and nothing is written: change {Param('precision')} or "
                 f"{Param('format')} ({in_one_line(error)})"
@@ -319,7 +321,8 @@ def write_torch_program(
 ) -> float:
     extra = {f"{name}.json": value for name, value in as_json(metadata).items()}
     program = with_int8_products(outputs) if metadata["precision"] == "int8" else outputs
-    written = io.BytesIO()  # into a file on a full disk PyTorch would end the process
+    # PyTorch would end the process if it wrote into a file on a full disk.
+    written = io.BytesIO()
     torch.export.save(traced(program), written, extra_files=extra)
     path.write_bytes(written.getbuffer())
     return verified(outputs, path, exact=metadata["precision"] == "fp32")
@@ -390,7 +393,8 @@ class FromPixels(nn.Module):
             to_width = torch.full_like(width, least_width)
         down = self.weights(pixels.shape[1], height, to_height, self.how.size[0])
         across = self.weights(pixels.shape[2], width, to_width, self.how.size[1])
-        images = pixels.permute(0, 3, 1, 2).double()  # of 53 bits: exactly what Pillow counts
+        # In 53 bits, the sums are exactly those of Pillow.
+        images = pixels.permute(0, 3, 1, 2).double()
         across = across.transpose(0, 1)
         columns_first = as_bytes(down @ as_bytes(images @ across))
         rows_first = as_bytes(as_bytes(down @ images) @ across)

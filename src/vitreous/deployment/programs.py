@@ -198,7 +198,8 @@ def open_onnx(path: Path) -> tuple[Mapping[str, str], Compute]:
 
     try:
         session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime has a class of its own for each cause
+    except Exception as error:
+        # onnxruntime has a class of errors for each cause.
         raise damaged_file(path, error) from None
     name, outputs = session.get_inputs()[0].name, [each.name for each in session.get_outputs()]
 
@@ -214,7 +215,8 @@ def open_torch(path: Path) -> tuple[Mapping[str, str], Compute]:
     extra = {f"{name}.json": "null" for name in ABOUT}
     try:
         program = torch.export.load(path, extra_files=extra).module()
-    except Exception as error:  # whatever a damaged archive makes it stumble on
+    except Exception as error:
+        # A damaged archive may make PyTorch stumble on anything.
         raise damaged_file(path, error) from None
 
     def compute(images: NDArray[np.number], wanted: int | None = None) -> list[NDArray[np.float32]]:

@@ -67,7 +67,8 @@ def calibrate_model(
             f"{len(images)}: hold out more"
         )
     labels, world = class_labels(model, images), batching.get("world", ALONE)
-    several = isinstance(images.targets, LabelTargets)  # each of them tells something of the temperature
+    # Each of several labels tells something of the temperature.
+    several = isinstance(images.targets, LabelTargets)
     most = max(MOST_LOGITS // len(labels) // (4 if several else 1), FEWEST)
     if len(images) > most:
         images = images.subset(np.array(images.sample(most)))

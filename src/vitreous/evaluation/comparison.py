@@ -382,7 +382,8 @@ def bootstrap_interval(differences: Float[np.ndarray, " N"]) -> Interval:
         return Interval(math.nan, math.nan)
     rng = np.random.default_rng(0)
     values, counts = np.unique(differences, return_counts=True)
-    if len(values) <= 3:  # of right and wrong: how often each value is sampled says all
+    # Of right and wrong, how often each value is sampled says all.
+    if len(values) <= 3:
         sampled = rng.multinomial(len(differences), counts / len(differences), RESAMPLES)
         return quantile_interval(sampled @ values / len(differences))
     means = []

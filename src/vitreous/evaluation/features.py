@@ -46,7 +46,8 @@ def cached_features(
     device = torch.device(batching.get("device", "cpu"))
     precision = answering_precision(precision, device)
     path = cache_folder() / "features" / f"{content_key(model, images, precision)}.safetensors"
-    with suppress(FileNotFoundError, SafetensorError, KeyError):  # nothing is there, or it is damaged or old
+    # Nothing may be there, or something damaged or old.
+    with suppress(FileNotFoundError, SafetensorError, KeyError):
         cached = load_file(path)
         rows = cached["rows"]
         return Features(cached["values"], cached["targets"], rows, images.together(rows))

@@ -48,7 +48,8 @@ def model_findings(
     broken = list(origin_of_nan(model, batch))
     yield from broken
     if not broken and learned and targets.ndim == 1:
-        if not isinstance(model, Ensemble):  # which has no layers that could have learned nothing
+        # An ensemble has no layers that could have learned nothing.
+        if not isinstance(model, Ensemble):
             yield from layer_findings(model, batch, targets)
         yield from constant_prediction(model, batch, targets)
 

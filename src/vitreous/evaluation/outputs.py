@@ -162,7 +162,8 @@ def compute_outputs(
 def number_outputs(model: nn.Module, images: Float[Tensor, "B C H W"]) -> Float[Tensor, "B outputs"]:
     """Return the numbers of a model that gives numbers in float32. Its head computes in float32 under
     autocast, too."""
-    if not hasattr(model, "head"):  # a program, which has a precision of its own, or views of a model
+    # A program has a precision of its own, and views of a model have no head.
+    if not hasattr(model, "head"):
         return model(images).float()
     features = model.features(images)  # type: ignore[operator]
     head = model.get_submodule("head")
@@ -361,7 +362,8 @@ def count_agreeing(
         answers.append(found.flatten(1).double())
     exact, rounded = answers
     if model.config.num_classes is None:
-        mean = exact.mean(dim=0)  # which all images have in common, and which would hide the angles
+        # All images have the mean in common, which would hide the angles.
+        mean = exact.mean(dim=0)
         cosine = nn.functional.cosine_similarity(exact - mean, rounded - mean, dim=1)
         return int((cosine >= math.cos(math.radians(ANGLE))).sum()), len(some)
     return int((exact.argmax(dim=1) == rounded.argmax(dim=1)).sum()), len(some)

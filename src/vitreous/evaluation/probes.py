@@ -218,7 +218,8 @@ def linear_hits(train: Features, test: Features) -> int:
         return int((classifier.fit(x[rows], y[rows]).predict(values) == targets).sum())
 
     best = PENALTIES[0]
-    if len(tuning):  # classes of one or two images have none to spare
+    # Classes of one or two images have none to spare for the choice.
+    if len(tuning):
         best = max(PENALTIES, key=lambda penalty: hits(penalty, fitting, x[tuning], y[tuning]))
     return hits(best, np.arange(len(y)), unseen, test.targets)
 

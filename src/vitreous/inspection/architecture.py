@@ -81,7 +81,8 @@ def histograms(weights: dict[str, Tensor]) -> tuple[Histogram | None, list[Histo
     parts = []
     for name, values in flat.items():
         counts = torch.histc(values, BINS, low, high)
-        counts[0] += (values < low).sum()  # what is beyond the range is in the last bins
+        # What is beyond the range is counted in the outer bins.
+        counts[0] += (values < low).sum()
         counts[-1] += (values > high).sum()
         total += counts
         shape = "x".join(map(str, weights[name].shape))

@@ -222,7 +222,8 @@ def attributions_figure(found: Attribution, images: Sequence[tuple[Pixels, str]]
 
 def correlation_in_words(correlation: float, patches: int) -> str:
     """Return what a rank correlation with the map of randomized weights says; of few patches, little."""
-    by_chance = 2 / max(patches - 1, 1) ** 0.5  # two standard deviations of unrelated ranks
+    # This is two standard deviations of the correlation of unrelated ranks.
+    by_chance = 2 / max(patches - 1, 1) ** 0.5
     verdict = "depends"
     if correlation > max(SAME, by_chance):
         verdict = "same"

@@ -138,7 +138,8 @@ class Watch(DispatchMode):
         self.model, self.kind, self.reduce = model, kind, reduce
         named = list(model.named_modules(remove_duplicate=False))
         self.names = {module: name for name, module in reversed(named)}
-        self.layers = Counter(module for _, module in named)  # a module can be shared by several
+        # One module can be shared by several layers.
+        self.layers = Counter(module for _, module in named)
         self.thread = threading.get_ident()
         self.running: list[Call] = []
         self.has_run = 0

@@ -243,7 +243,8 @@ def lines(
     points = []
     for number, (name, (xs, ys)) in enumerate(series.items()):
         color, dash = COLORS[number % len(COLORS)], DASHES[(number + number // 4) % len(DASHES)]
-        marker = "o" if len(xs) == 1 else "None"  # a line through one point is invisible
+        # A line through one point is invisible.
+        marker = "o" if len(xs) == 1 else "None"
         axes.plot(xs, ys, color=color, linestyle=dash, linewidth=1.6, label=name, marker=marker)
         curve = ": ".join(filter(None, (title, name)))
         shown = {round(each) for each in np.linspace(0, len(xs) - 1, min(len(xs), MOST_POINTS))}

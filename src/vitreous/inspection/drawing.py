@@ -220,7 +220,8 @@ def draw_model(config: ViTConfig) -> Canvas:
     # Tokens: each with its position.
     prefix = config.num_prefix_tokens
     named: list[str | None] = ["*"] * min(prefix, 2)
-    most = 9 if count < 100 else 7  # numbers of three digits need more room
+    # Numbers of three digits need more room.
+    most = 9 if count < 100 else 7
     named += [str(n + 1) for n in range(min(count, most - len(named)))]
     if count > len(named):
         named[-3:] = [None, str(count - 1), str(count)]

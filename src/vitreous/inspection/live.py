@@ -143,7 +143,8 @@ class LiveViT(ViT):
         Every layer gives these tokens meanwhile, whatever it is given.
         """
         given: object = z.transpose(0, 1) if self.tokens_first else z
-        if not isinstance(self.template, Tensor):  # the tokens are the first of several outputs
+        # The tokens are the first of several outputs.
+        if not isinstance(self.template, Tensor):
             given = type(self.template)((given, *self.template[1:]))
         blank = torch.zeros(len(z), self.config.channels, *self.config.image_size).to(z)
         with replaced_forward(self.layers, given):

@@ -191,7 +191,8 @@ def feature_colors(patches: Float[Tensor, "B N D"]) -> Float[Tensor, "B N 3"]:
     """
     flat = patches.flatten(0, 1)
     centered = flat - flat.mean(dim=0)
-    if len(flat) < flat.shape[1]:  # few patches of wide features: D x D would take longer
+    # With few patches of wide features, a product of D x D numbers would take longer.
+    if len(flat) < flat.shape[1]:
         principal = torch.linalg.svd(centered, full_matrices=False).Vh[:3].T
     else:
         _, vectors = torch.linalg.eigh(centered.T @ centered)  # ascending
@@ -245,7 +246,8 @@ def cka_matrix(
     n = first[0].shape[0]
     cross = torch.zeros(len(first), len(second), dtype=torch.float64)
     own_first, own_second = cross[:, 0].clone(), cross[0].clone()
-    for start in range(0, max(n - n % batch, 1), batch):  # a last small batch would be a noisy estimate
+    # A last small batch would be a noisy estimate, and is left out.
+    for start in range(0, max(n - n % batch, 1), batch):
         grams = torch.stack([gram(layer[start : start + batch]) for layer in first])
         others = torch.stack([gram(layer[start : start + batch]) for layer in second])
         own_first += hsic(grams, grams).diagonal()

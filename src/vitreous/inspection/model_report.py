@@ -134,7 +134,8 @@ def write_model_report(
                 )
         reason = "no-network" if isinstance(model, Ensemble) else "no-tokens"
         parts += [filters_figure(model), left_out("groups.attention", reason)]
-    if isinstance(model, LiveViT):  # nothing is known of the parts of another library's module
+    # Nothing is known of the parts of a module of another library.
+    if isinstance(model, LiveViT):
         parts.append(left_out("architecture", "other-library"))
     else:
         parts.append(architecture_figure(model))

@@ -32,7 +32,8 @@ def finite_json(values: object, **options: Any) -> str:
     """Return JSON as JSON.parse reads it: null in the place of a number that is not finite."""
     try:
         return json.dumps(values, allow_nan=False, **options)
-    except ValueError:  # Python writes NaN and Infinity, which are not JSON
+    except ValueError:
+        # Python would write NaN and Infinity, which are not JSON.
         return json.dumps(json.loads(json.dumps(values), parse_constant=lambda name: None), **options)
 
 

@@ -99,7 +99,8 @@ def go_back(
     for block, z in zip(reversed(model.blocks), reversed(inputs), strict=True):
         z.requires_grad_()
         with torch.enable_grad():
-            score = (block(z) * slope).sum()  # a number: for tensors PyTorch imports sympy first
+            # The slope is a number, since PyTorch imports sympy first for a tensor.
+            score = (block(z) * slope).sum()
         # With respect to z alone, so that the gradients of parameters are untouched.
         with backward:
             (slope,) = torch.autograd.grad(score, z)

@@ -233,7 +233,8 @@ def baselines_figure(evaluation: Evaluation, baselines: Sequence[Baseline]) -> E
             axes.annotate(text(score), at, above, textcoords="offset points", ha="center")
         axes.set_yticks(range(len(entries)), [each[0] for each in entries])
         axes.set_ylim(len(entries) - 0.5, -0.7)
-        axes.margins(x=0.1)  # the numbers above the outer dots stay inside
+        # With this margin the numbers above the outer dots stay inside.
+        axes.margins(x=0.1)
         axes.grid(axis="y", visible=False)
         axes.set_xlabel(label)
     table = [["", label, phrase("charts.low"), phrase("charts.high")]]
@@ -393,7 +394,8 @@ def predictions_figure(
     """
     first = next(iter(models.values()))
     order = np.argsort(-np.nan_to_num(first.loss), kind="stable")
-    shown = np.sort(order[: limits.images])  # of more images those with the largest losses
+    # Of more images, those with the largest losses are shown.
+    shown = np.sort(order[: limits.images])
     some = images.subset(np.asarray(indices)[shown])
     size, sheets = thumbnails(some, preprocessing, limits)
     place = {row: number for number, row in enumerate(shown.tolist())}

@@ -148,7 +148,8 @@ def init_weights(model: nn.Module, generator: torch.Generator, scheme: Scheme = 
         TypeError: a module has parameters of its own and no `reset`.
     """
     init = (TimmInit if scheme == "timm" else GoogleInit)(generator)
-    for module in reversed(list(model.modules())):  # children first: a parent's rule overrides
+    # Children come first, since the rule of a parent overrides theirs.
+    for module in reversed(list(model.modules())):
         if reset := getattr(module, "reset", None):
             reset(init)
         elif isinstance(module, nn.Linear):

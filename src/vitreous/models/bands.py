@@ -74,7 +74,8 @@ def is_of_bands(data: bytes) -> bool:
         with Image.open(io.BytesIO(data), formats=("TIFF",)) as image:
             assert isinstance(image, TiffImageFile)
             tags = image.tag_v2
-    except Exception:  # damaged, or of a kind that Pillow does not know, such as five bands of 16 bits
+    except Exception:
+        # The file may be damaged, or of a kind that Pillow does not know, such as five bands of 16 bits.
         return is_installed("tifffile")
     samples = int(tags.get(SAMPLES, 1))
     bits = tags.get(BITS, (1,))
@@ -150,7 +151,8 @@ def of_a_byte(values: np.ndarray, bits: int) -> tuple[np.ndarray, int]:
 def complement(values: np.ndarray, bits: int) -> np.ndarray:
     """Return whole numbers of so many bits, low for high, within what these bits can store."""
     if values.dtype.kind == "i":
-        return np.invert(values)  # -1 - x, since the range is -2^(bits - 1) ... 2^(bits - 1) - 1
+        # This is -1 - x, since the range is -2^(bits - 1) ... 2^(bits - 1) - 1.
+        return np.invert(values)
     most = values.dtype.type(2**bits - 1)
     return np.where(values > most, values.dtype.type(0), most - values)
 

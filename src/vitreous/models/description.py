@@ -254,7 +254,8 @@ class StageRecorder(TorchFunctionMode):
 
     def watch(self, path: str, module: nn.Module) -> None:
         """Hook the described parts of one module."""
-        if isinstance(module, PatchStem):  # one convolution computes what is two steps in Eq. 1
+        # One convolution computes what is two steps in Eq. 1.
+        if isinstance(module, PatchStem):
             patch, flat = module.patch, ("patches, flat", "x_p")
             module.register_forward_pre_hook(
                 lambda _, args: self.end(f"{path}.flat", flat, to_patches(args[0], patch))
@@ -400,7 +401,8 @@ def memory_of(model: nn.Module, inputs: tuple[Tensor, ...]) -> MemoryEstimate:
             model.eval()(*(each.clone() for each in inputs))
         with LiveBytes(known) as training:
             graph = model.train()(*(each.clone() for each in inputs)).grad_fn
-            activations = training.now  # the result is gone: what is alive belongs to the graph
+            # The result is gone, so what is alive belongs to the graph.
+            activations = training.now
             del graph
     return MemoryEstimate(
         weights=FLOAT * sum(tensor.numel() for tensor in known),

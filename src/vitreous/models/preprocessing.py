@@ -216,7 +216,8 @@ def normalize(
     """Return pixels x factor + shift, of `Preprocessing.factor_and_shift`, on the device of the pixels."""
     numbers = torch.empty(pixels.shape, device=pixels.device, dtype=torch.float32)
     if pixels.device.type == "cpu" and pixels.ndim == 4:
-        for image, out in zip(pixels, numbers, strict=True):  # one by one they stay in a core's cache
+        # One by one, the images stay in the cache of a core.
+        for image, out in zip(pixels, numbers, strict=True):
             out.copy_(image).mul_(factor).add_(shift)
         return numbers
     return torch.mul(pixels, factor, out=numbers).add_(shift)

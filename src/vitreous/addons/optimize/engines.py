@@ -38,10 +38,12 @@ def compiled(model: nn.Module) -> nn.Module:
     forward = torch.compile(model.forward, mode="reduce-overhead" if cuda else None)
 
     def frozen(images: Tensor) -> Tensor:
-        with config.patch(freezing=not cuda):  # an option of torch.compile of this name has no effect
+        # The option of torch.compile with this name has no effect.
+        with config.patch(freezing=not cuda):
             return forward(images)
 
-    copied = copy(model)  # which stays as it is, to be measured beside this one and prepared otherwise
+    # The model stays as it is, to be measured beside this one and prepared otherwise.
+    copied = copy(model)
     copied.forward = frozen
     return copied
 

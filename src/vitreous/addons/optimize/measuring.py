@@ -187,7 +187,8 @@ def optimize(
             file = Path(place) / f"{number}{FILES.get(candidate.engine, '')}"
             try:
                 module = model if not number else open_candidate(model, candidate, file, samples)
-            except Exception as error:  # of an engine: this candidate is not to be had
+            except Exception as error:
+                # Engines raise errors of many kinds: this candidate cannot be had.
                 say(f"without {candidate}: {' '.join(str(error).split())[:200]}")
                 continue
             outputs = compute_outputs(module, images, **batching)
@@ -216,7 +217,8 @@ def optimize(
             if row.within_budget and (chosen is None or times > chosen[0].times):
                 chosen = row, candidate
                 best = kept
-        assert chosen  # the first is always within the budget
+        # The first candidate is always within the budget.
+        assert chosen
         written = write_choice(folder, best, *chosen, rows)
     return Optimization(
         **facts,
@@ -278,7 +280,8 @@ def timings(model: Model, module: nn.Module, batch: int, device: torch.device) -
 def take_turns(calls: Mapping[str, Callable[[], object]], device: torch.device) -> dict[str, list[float]]:
     """Return the seconds of `ROUNDS` calls of each, which take turns, so that a machine that slows down slows
     all of them; the order turns round from round to round."""
-    for call in calls.values():  # compiling, and what is set up once
+    # The first call compiles, and sets up what is needed once.
+    for call in calls.values():
         call()
     times: dict[str, list[float]] = {name: [] for name in calls}
     for turn in range(ROUNDS):

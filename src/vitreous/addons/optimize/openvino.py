@@ -68,7 +68,8 @@ def openvino_compute(graph: Path | openvino.Model, *, full: bool) -> Compute:
     cached = {"CACHE_DIR": str(compiled_folder(graph))} if isinstance(graph, Path) else {}
     try:
         compiled = core.compile_model(graph, "CPU", {**hints, **cached})
-    except Exception as error:  # openvino has one class for all causes
+    except Exception as error:
+        # openvino has one class of errors for all causes.
         raise damaged_file(graph, error) from None
     sides = list(compiled.input(0).partial_shape)[1:]
 

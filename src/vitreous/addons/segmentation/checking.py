@@ -59,7 +59,8 @@ def check_masks(source: str, *, workers: int | None = None) -> DataReport:
     for each in pairs.values():
         for mask in each.masks:
             number.setdefault(mask, len(number))
-    for name, images in good.items():  # those with equal masks have the same label
+    # Images with equal masks have the same label.
+    for name, images in good.items():
         numbers = np.array([number[mask] for mask in pairs[name].masks], dtype=np.int64)
         good[name] = images.with_(targets=ClassTargets(numbers, tuple(map(str, number.values()))))
     seen = survey_images(good, workers=workers)._replace(bad=bad)

@@ -123,7 +123,8 @@ def errors(pixels: Pixels, true: Mask, predicted: Mask) -> Pixels:
     """Return the image, pale, with its wrong pixels in red and the ignored ones in gray."""
     pale = (0.35 * pixels.mean(axis=2, keepdims=True) + 150).repeat(3, axis=2)
     stripes = np.add.outer(np.arange(len(pale)), np.arange(pale.shape[1])) % 4 < 2
-    pale[(true != predicted) & stripes] = WRONG  # striped, so that not color alone shows them
+    # Wrong pixels are striped, so that not only the color shows them.
+    pale[(true != predicted) & stripes] = WRONG
     pale[true == IGNORED] = LEFT_OUT
     return pale.round().astype(np.uint8)
 
@@ -145,7 +146,8 @@ def sample_masks(
         try:
             image, true = images.pair(int(evaluation.indices[which]))
         except BadImage:
-            continue  # it was readable during the evaluation; the file may be gone since
+            # The image was readable during the evaluation, but the file may be gone since.
+            continue
         name, iou = evaluation.names[which], float(evaluation.image_mious[which])
         caption = phrase("images.iou", name=name, iou=iou)
         found.append(MaskSample(image, true, masks_of(model, [image])[0], caption))

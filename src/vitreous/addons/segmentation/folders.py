@@ -102,7 +102,8 @@ def open_masked(spec: str, config: DataConfig, *, classes: tuple[str, ...] | Non
     given = legend_of(root)
     everything = list(chain.from_iterable(parts.values()))
     sizes = check_files(everything, given)
-    if given:  # some masks are read now, the others are checked when they are read
+    # Some masks are read now, and the others are checked when they are read.
+    if given:
         some = everything[:: max(len(everything) // SAMPLE, 1)]
         list(in_threads(lambda pair: values_of(pair[1], given), some))
     legend, odd = (given, []) if given else numbered_classes(everything)
@@ -214,7 +215,8 @@ def numbered_classes(pairs: Sequence[tuple[Path, Path]]) -> tuple[Legend, list[F
             raise InputError(each.sentence)
     largest = [max(each - {IGNORED}, default=0) for each in values]
     *_, second, most = sorted([0, *largest])
-    if len(largest) > 1 and most > FAR * (second + 1):  # more likely a slip of the brush than a class
+    # A number so far from the others is more likely a slip of the brush than a class.
+    if len(largest) > 1 and most > FAR * (second + 1):
         log.warning(
             "the mask %s alone has the value %d, and no other mask one above %d: fix it if that is not a "
             "class, or write classes.txt; as it is, there are %d classes",

@@ -294,7 +294,8 @@ class Segmentation(ImageTask[SegmentationConfig, MaskSplits, nn.Module]):
                     yield Segmented(name, shares, mask)
                     continue
                 file = files[name]
-                if file not in written:  # an image that is named twice has its mask in one file
+                # An image that is named twice has its mask in one file.
+                if file not in written:
                     save_png(mask_image(mask, len(classes)), file)
                     over = overlaid(np.asarray(upright(image)), mask, len(classes))
                     save_png(Image.fromarray(over), overlay_of(file))

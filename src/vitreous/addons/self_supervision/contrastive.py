@@ -80,8 +80,10 @@ class Contrastive(nn.Module):
         whole images are cut here."""
         shown = self.model.preprocessing
         views = images if isinstance(images, Views) else self.crops(images, shown, generator)
-        pairs = views.images.transpose(0, 1).flatten(0, 1)  # all first views, then all second ones
-        together = self.training and dist.is_initialized()  # in evaluation each process has its own batches
+        # All first views come before all second ones.
+        pairs = views.images.transpose(0, 1).flatten(0, 1)
+        # In evaluation each process has batches of its own.
+        together = self.training and dist.is_initialized()
         features = standardized(self.model.features(pairs).flatten(1).float(), together=together)
         z = F.normalize(self.head(features).float(), dim=-1)
         if self.training and len(z) * (dist.get_world_size() if together else 1) == 2:

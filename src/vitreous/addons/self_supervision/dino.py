@@ -267,7 +267,8 @@ class FeaturesAt(nn.Module):
             name: weight for name, weight in model.named_parameters() if name in self.names
         }
         (shape,) = self.shape
-        if isinstance(model, ViT) and isinstance(shape, ViT):  # DINO's code moves the sample points, too
+        # The code of DINO moves the sample points, too.
+        if isinstance(model, ViT) and isinstance(shape, ViT):
             weights |= resized_positions(weights, model.config, shape.config, "dinov2")
         buffers = {name.replace("/", "."): buffer for name, buffer in self.named_buffers()}
         return functional_call(shape.train(model.training), weights | buffers, (images,))

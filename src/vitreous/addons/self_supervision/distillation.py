@@ -38,7 +38,8 @@ class FeatureDistillation(nn.Module):
         self.prediction = nn.Linear(feature_width(model), feature_width(teacher))
         init_weights(self.prediction, torch_generator(seed, "distillation"))
         # In a tuple: a saved state has what learns, and not the teacher.
-        with torch.device(next(teacher.parameters()).device):  # the student may be without memory yet
+        # The student may have no memory yet, so the layer is built where the teacher is.
+        with torch.device(next(teacher.parameters()).device):
             self.teacher = (TeachersImages(teacher, model.preprocessing), teacher)
 
     @property

@@ -73,7 +73,8 @@ class Batcher(Generic[Question, Answer]):
                 waiting = self.waiting.popleft()
                 if not waiting.answer.done():
                     batch.append(waiting)
-            self.sizes.append(len(batch) + len(self.waiting))  # with those that wait after a full batch
+            # Those that wait after a full batch count as well.
+            self.sizes.append(len(batch) + len(self.waiting))
             if batch:
                 await self.answer(batch)
 
@@ -84,7 +85,8 @@ class Batcher(Generic[Question, Answer]):
         began = time.monotonic()
         try:
             answers = await loop.run_in_executor(self.executor, self.work, questions)
-        except Exception as error:  # whatever it is belongs to the one who asked
+        except Exception as error:
+            # Whatever is raised belongs to the one who asked.
             if len(batch) > 1:
                 for each in batch:
                     await self.answer([each])

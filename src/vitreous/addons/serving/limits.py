@@ -129,7 +129,8 @@ class Guard:
             await refuse(Refused(422, str(error)))
         except ClientDisconnect:
             pass  # there is none left to answer
-        except asyncio.CancelledError:  # a server that was asked to stop has waited long enough
+        except asyncio.CancelledError:
+            # A server that was asked to stop has waited long enough.
             await refuse(Refused(503, "the server stopped before it could answer"))
         except Exception:
             log.exception("%s %r failed", scope["method"], scope["path"])
@@ -154,7 +155,8 @@ class LimitedBody:
 
     async def receive(self) -> Message:
         """Return the next message of the request, which is held in memory. Raises Refused."""
-        if self.complete:  # only a disconnect can come, and the answer may take its time
+        # Only a disconnect can come now, and the answer may take its time.
+        if self.complete:
             return await self.next_message()
         server, limits = self.server, self.server.limits
         try:

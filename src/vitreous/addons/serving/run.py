@@ -301,7 +301,8 @@ class LimitedServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         for each in sockets or ():
-            each.listen(BACKLOG)  # asyncio has set it to the number that is accepted at a time
+            # asyncio has set the backlog to the number of connections that it accepts at a time.
+            each.listen(BACKLOG)
         asyncio.get_running_loop().set_exception_handler(self.without_files)
 
     def without_files(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

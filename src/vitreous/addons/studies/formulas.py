@@ -195,7 +195,8 @@ def strokes(group: int, size: int, rng: Rng) -> GrayImage:
                 pen.ellipse([x - width / 2, y - width / 2, x + width / 2, y + width / 2], fill=255)
             continue
         pen.line(line, fill=255, width=width, joint="curve")
-        if style < 0.4:  # a broad pen: the line again, shifted
+        # A broad pen draws the line again, shifted.
+        if style < 0.4:
             pen.line([(x + broad[0], y + broad[1]) for x, y in line], fill=255, width=width, joint="curve")
         elif style < 0.5:  # ends with serifs
             for x, y in (line[0], line[-1]):

@@ -215,7 +215,8 @@ class WorldImages(ImageDataset):
         if self.pixels is None:
             return self.draw(indices)
         new = np.unique(indices[~self.kept[indices]])
-        for at in range(0, len(new), BLOCK):  # threads may draw one twice, and draw the same
+        # Two threads may draw one image twice, but they draw the same.
+        for at in range(0, len(new), BLOCK):
             some = new[at : at + BLOCK]
             self.pixels[some] = self.draw(some)
             self.kept[some] = True

@@ -121,7 +121,8 @@ def beam_search(
     ids[..., 0] = config.start
     no_scores = torch.full((rows, beams), -torch.inf, device=device)
     ended, running = Beams(ids.clone(), no_scores), Beams(ids, no_scores.clone())
-    running.scores[:, 0] = 0  # all beams are equal at first: only one of them may go on
+    # All beams are equal at first, so only one of them may go on.
+    running.scores[:, 0] = 0
     open_ = torch.ones(rows, 1, dtype=torch.bool, device=device)
 
     for length in range(1, max_length):
@@ -139,7 +140,8 @@ def beam_search(
         goes_on, rank = candidates.scores.masked_fill(ends, -torch.inf).topk(beams)
         running = Beams(pick_beams(candidates.ids, rank), goes_on)
         came_from = (first_row + beam.gather(1, rank)).flatten()
-        for layer in past:  # the context's keys are the same for all beams of a row: they stay
+        # The keys of the context are the same for all beams of a row, and stay.
+        for layer in past:
             layer.attention.reorder(came_from)
         best_length = max_length - 1 if early_stopping == "never" and length_penalty > 0 else length
         hope = goes_on[:, :1] / length_norm(best_length, length_penalty, length_offset)
@@ -202,7 +204,8 @@ def transposed_linear(
     x: Float[Tensor, "*B I"], weight: Float[Tensor, "O I"], bias: Float[Tensor, " O"] | None = None
 ) -> Float[Tensor, "*B O"]:
     """Return x W^T + b, with W as the left factor."""
-    rows = x.reshape(-1, x.shape[-1]).contiguous()  # BLAS is slow with columns that overlap
+    # BLAS is slow with columns that overlap.
+    rows = x.reshape(-1, x.shape[-1]).contiguous()
     columns = (rows if len(rows) > 1 else torch.cat([rows, rows])).t()
     product = weight @ columns if bias is None else torch.addmm(bias[:, None], weight, columns)
     return product.t()[: len(rows)].reshape(*x.shape[:-1], len(weight)).contiguous()

@@ -135,7 +135,8 @@ def fast_tokenizer(path: Path, config: DecoderConfig) -> PublishedTokenizer:
     """Return a tokenizer of the tokenizers library, whole."""
     try:
         inner = tokenizers_library().Tokenizer.from_file(str(path))
-    except Exception as error:  # the library has no class of its own for damaged files
+    except Exception as error:
+        # The library has no class of errors for damaged files.
         raise InputError(f"{path} is not a tokenizer of the tokenizers library: {error}") from None
     return of_library(inner, config)
 

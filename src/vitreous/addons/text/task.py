@@ -187,7 +187,8 @@ class Translation(Task[TranslationConfig, Parallel, Sequence[Pair], Translator])
 
     def prepare(self, config: TranslationConfig, data: Parallel, place: Place) -> TrainingBatches:
         batch_size, world = config.training.batch_size, place.world
-        world.share(batch_size)  # raises where the processes cannot share a batch
+        # This raises InputError where the processes cannot share a batch.
+        world.share(batch_size)
         texts: list[str] = []
         for pair in data.train:
             texts += (pair.source, pair.target)

@@ -55,7 +55,8 @@ class Tokenizer:
         counts = Counter("▁")
         for text in texts:
             counts.update(normalize("NFC", text).replace(" ", "▁"))
-        if len(counts) > room:  # the library takes all of them, or of equally rare ones any
+        # The library would take all of them, or any of equally rare ones.
+        if len(counts) > room:
             common = sorted(counts, key=lambda character: (-counts[character], character))[:room]
             options = {"initial_alphabet": common, "limit_alphabet": room}
         trainer = library.trainers.BpeTrainer(

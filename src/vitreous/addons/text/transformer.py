@@ -267,7 +267,8 @@ class Transformer(SequenceModel):
         super().__init__()
         self.config = config
         with fresh_weights(self, seed):
-            self.source_tokens = None  # source and target share one embedding
+            # Source and target share one embedding.
+            self.source_tokens = None
             if config.source_vocabulary is not None:
                 self.source_tokens = TokenEmbedding(
                     config.source_vocabulary, config.width, scale=config.scale_embedding

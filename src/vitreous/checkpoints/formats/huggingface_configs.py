@@ -124,7 +124,8 @@ def model_type_of(config: Mapping[str, object]) -> str:
     inner = next(towers(config), None)
     outer = str(config.get("model_type", ""))
     stated = outer if inner is None else inner.get("model_type")
-    if stated:  # files of transformers 4 state that of the whole in the tower
+    # Files of transformers 4 state the one of the whole in the tower.
+    if stated:
         return str(stated) if stated in defaults() else with_ending(str(stated))
     return with_ending(outer)
 

@@ -77,7 +77,8 @@ def read_dinov2(source: Source) -> Spec:
 
 def write_dinov2(model: Model, path: Path) -> None:
     tensors = DINOV2_VIT.write(model, "dinov2")
-    mask = torch.zeros(1, tensors["cls_token"].shape[-1])  # unused after pre-training, but every file has it
+    # The mask token is not used after pre-training, but every file has it.
+    mask = torch.zeros(1, tensors["cls_token"].shape[-1])
     write_torch(tensors | {"mask_token": mask}, path)
 
 

@@ -104,7 +104,8 @@ def index_images(root: Path, classes: Sequence[str]) -> FolderIndex:
     index = FolderIndex(*map(np.concatenate, zip(*listed, strict=True)))
     # A folder that was changed just now could be changed again within the same tick of its clock.
     if len(index.paths) >= LARGE and index.stamps.max() < began - SETTLED:
-        with suppress(OSError):  # a cache that cannot be written does not stop anything
+        # A cache that cannot be written stops nothing.
+        with suppress(OSError):
             file.parent.mkdir(parents=True, exist_ok=True)
             with whole(file) as temporary, temporary.open("wb") as opened:
                 np.savez(opened, **index._asdict())
@@ -119,7 +120,8 @@ def list_class(root: Path, name: str) -> FolderIndex:
     folders, stamps = [], []
     home, start = root.resolve(), (root / name).resolve()
     around = {home, *home.parents, *start.parents}
-    if name == ".":  # the folder itself is what is listed
+    # The folder itself is what is listed.
+    if name == ".":
         around.remove(home)
     seen = {identity(each.stat()) for each in around}
     waiting = [name]

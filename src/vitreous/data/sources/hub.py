@@ -118,7 +118,8 @@ class StreamedImages(ImageDataset):
 
     def encoded(self, index: int) -> bytes:
         block = int(self.blocks[index])
-        with self.fetching[block]:  # the first thread that needs a row group fetches it
+        # The first thread that needs a row group fetches it.
+        with self.fetching[block]:
             rows = self.fetched(block)
         return stored_bytes(rows[index - int(self.starts[block])], self.name(index))
 
@@ -188,7 +189,8 @@ def load_tables(spec: str) -> dict[str, Dataset]:
             loaded = datasets.load_from_disk(name)
         else:
             loaded = datasets.load_dataset(name, config or None)
-    except Exception as error:  # of whatever the library stumbles on
+    except Exception as error:
+        # The library may stumble on anything.
         reason = " ".join(str(error).split()) or type(error).__name__
         raise InputError(f"hf:{spec} cannot be loaded: {reason}") from None
     return dict(loaded) if isinstance(loaded, dict) else {"train": loaded}

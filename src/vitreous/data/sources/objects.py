@@ -52,7 +52,8 @@ class ObjectImages(ImageDataset):
         try:
             item = self.images[index]
             return image_in_memory(item[0] if self.pairs else item)
-        except Exception as error:  # whatever the user's code raises: the image is counted and named
+        except Exception as error:
+            # The user's code may raise anything: the image is counted and named.
             raise BadImage(self.name(index), " ".join(str(error).split()) or type(error).__name__) from error
 
 

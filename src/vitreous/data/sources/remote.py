@@ -121,7 +121,8 @@ def reaching(spec: str) -> Iterator[AbstractFileSystem]:
         yield fsspec.url_to_fs(spec)[0]
     except (InputError, FileNotFoundError):
         raise
-    except Exception as error:  # of whatever library talks to this store
+    except Exception as error:
+        # The library that talks to this store may raise anything.
         reason = " ".join(str(error).split()) or type(error).__name__
         raise InputError(f"{spec} cannot be reached: {reason}") from error
 
