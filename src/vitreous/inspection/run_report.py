@@ -76,7 +76,7 @@ def write_run_report(
     findings: Sequence[Finding] = (),
     command: str = "train",
     pages: Sequence[tuple[str, str]] = (),
-    ahead: Mapping[str, object] | None = None,
+    best_baseline: Mapping[str, object] | None = None,
     candidates: Sequence[Mapping[str, Any]] = (),
 ) -> Path:
     """Write report.html into the directory of a run, with its config.toml on it.
@@ -90,13 +90,20 @@ def write_run_report(
         findings: of `vitreous doctor`; the most important ones are shown.
         command: that reproduces the run.
         pages: others in the directory, each with the words of the link to it.
-        ahead: as `report_head` has it.
+        best_baseline: as `report_head` has it.
         candidates: that were compared, the best first.
     """
     # What was measured while a network learned says nothing about a model that did not learn by steps.
     learned = is_network(candidates)
     head = report_head(
-        run, model, evaluation, parts, findings=findings, command=command, ahead=ahead, learned=learned
+        run,
+        model,
+        evaluation,
+        parts,
+        findings=findings,
+        command=command,
+        best_baseline=best_baseline,
+        learned=learned,
     )
     return write_page(
         run / "report.html",
@@ -171,7 +178,7 @@ def write_training_report(
         evaluation=evaluation,
         findings=findings,
         pages=pages,
-        ahead=baseline_ahead(evaluation, baselines),
+        best_baseline=baseline_ahead(evaluation, baselines),
         candidates=candidates,
     )
 
@@ -275,7 +282,7 @@ def report_head(
     *,
     findings: Sequence[Finding],
     command: str,
-    ahead: Mapping[str, object] | None = None,
+    best_baseline: Mapping[str, object] | None = None,
     learned: bool = True,
 ) -> dict[str, Any]:
     """Return what the head of a report has, by the names that templates/run.html.j2 uses. What was measured
@@ -285,7 +292,8 @@ def report_head(
         model: of any kind, with `labels`.
         parts: exhibits of the report.
         command: that trained the run.
-        ahead: the `name` and the accuracy (`best`) of a classical method that is better than the model.
+        best_baseline: the `name` and the accuracy (`best`) of a classical method that is better than the
+            model.
         learned: whether the model is the network that the steps of the run trained.
     """
     rows = read_metrics(run / "metrics.jsonl")
@@ -298,8 +306,8 @@ def report_head(
         facts |= {"epochs": last["epoch"], "steps": last["step"], "time": last["seconds"]}
         write_events(run, int(last["step"]), evaluation, parts)
     comparisons = comparisons_of(evaluation, last if learned else {})
-    if ahead:
-        comparisons.append(phrase("head.ahead", **ahead))
+    if best_baseline:
+        comparisons.append(phrase("head.ahead", **best_baseline))
     short = learned and bool(rows) and last["epoch"] < SHORT
     if short:
         notice = phrase("head.short", epochs=last["epoch"])

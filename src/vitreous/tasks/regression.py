@@ -301,7 +301,7 @@ class Regression(ImageTask[RegressionConfig, Splits, ImageAnswerer]):
             kind="regression",
             evaluation=evaluation,
             findings=result.findings,
-            ahead=run_report.baseline_ahead(evaluation, baselines),
+            best_baseline=run_report.baseline_ahead(evaluation, baselines),
             candidates=result.candidates,
         )
 

@@ -590,19 +590,20 @@ class Trials:
         name = next(iter(tried), trainings[0].name)
         training = next(each for each in trainings if each.name == name)
         notes, nothing = list[str](), ""
-        ahead = best if best is not None and not best.learns else None
-        if ahead is not None:
+        # A method without steps that is better than every short trial.
+        leader = best if best is not None and not best.learns else None
+        if leader is not None:
             above = max(ranked, key=lambda each: each.trial.merit)
-            if above is not ahead:
+            if above is not leader:
                 notes.append(
                     said(
                         "{name} is ahead of {other} by no more than chance, and could not be measured again "
                         "after learning from all images",
                         name=above.trial.title(),
-                        other=ahead.trial.title(),
+                        other=leader.trial.title(),
                     )
                 )
-            name_and_score = {"name": ahead.trial.title(), "score": ahead.trial.text(ahead.trial.score)}
+            name_and_score = {"name": leader.trial.title(), "score": leader.trial.text(leader.trial.score)}
             if self.table.uses_validation:
                 notes.append(
                     said(
@@ -613,21 +614,22 @@ class Trials:
                 )
             else:
                 notes.append(said("{name}, with {score}, becomes the model", **name_and_score))
-            nothing = self.why_nothing(ahead, tried.get(name), several=len(trainings) > 1)
+            nothing = self.why_nothing(leader, tried.get(name), several=len(trainings) > 1)
         if nothing:
             return replace(training, length=NOTHING), (*notes, nothing)
-        if ahead is not None and not self.table.uses_validation:
+        if leader is not None and not self.table.uses_validation:
             notes.append(said("a network is trained for the requested length, but does not become the model"))
         elif name in tried:
             notes.append(
                 said("training {name}, the best of the short trials", name=tried[name].trial.title())
             )
-        return replace(training, length=self.length(training, ahead)), tuple(notes)
+        return replace(training, length=self.length(training, leader)), tuple(notes)
 
-    def why_nothing(self, ahead: Candidate, tried: Candidate | None, *, several: bool) -> str:
+    def why_nothing(self, leader: Candidate, tried: Candidate | None, *, several: bool) -> str:
         """Return why no network is trained where a method without steps is ahead; "" where one is.
 
         Args:
+            leader: that method.
             tried: the best short trial.
             several: whether there was another.
         """
@@ -636,9 +638,9 @@ class Trials:
                 "nothing is trained: the time left is too short for trials that would choose what to train"
             )
         if self.table.is_solved and not self.asked:
-            return said("nothing is trained: {name} answers all of them correctly", name=ahead.trial.title())
+            return said("nothing is trained: {name} answers all of them correctly", name=leader.trial.title())
         may_end = (several or not self.table.uses_validation) and not self.asked
-        if tried is not None and may_end and self.table.is_clearly_worse(tried, ahead):
+        if tried is not None and may_end and self.table.is_clearly_worse(tried, leader):
             return said(
                 "nothing is trained: after its short trial, {name} is worse by more than chance",
                 name=tried.trial.title(),
@@ -648,26 +650,26 @@ class Trials:
                 "nothing is trained: with fewer than {count} validation images, a longer training could not "
                 "be compared with {name}",
                 count=FEWEST,
-                name=ahead.trial.title(),
+                name=leader.trial.title(),
             )
-        if self.seconds_left(self.longest(ahead)) < SHORTEST_TRIAL * self.clock.slowness:
+        if self.seconds_left(self.longest(leader)) < SHORTEST_TRIAL * self.clock.slowness:
             return said("nothing is trained: the remaining time is for the report")
         return ""
 
-    def length(self, training: TrainingMethod, ahead: Candidate | None) -> str | None:
+    def length(self, training: TrainingMethod, leader: Candidate | None) -> str | None:
         """Return how long the training is: as it was asked for; else as the time allows, of which less is
         taken where nothing was gained so far."""
-        minutes = self.longest(ahead)
+        minutes = self.longest(leader)
         if self.asked or minutes is None:
             return None
         planned = self.task.plan(self.data, self.settings, init=training.init, base=training.settings)
         return within_minutes(planned.config.training.length, minutes)
 
-    def longest(self, ahead: Candidate | None) -> float | None:
+    def longest(self, leader: Candidate | None) -> float | None:
         """Return the minutes of the command."""
         if self.asked:
             return self.minutes
-        return MINUTES_WITHOUT_GAIN if ahead else MINUTES
+        return MINUTES_WITHOUT_GAIN if leader else MINUTES
 
 
 def predicting(run: Path | None) -> str:
