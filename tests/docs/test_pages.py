@@ -519,7 +519,8 @@ def test_the_readme_counts_the_formats(language: str, said: str) -> None:
     """Those of other codebases."""
     formats = {name: about for name, about in vitreous.list_formats().items() if name != "vitreous"}
     read = sum(about.endswith("(only read)") for about in formats.values())
-    assert re.findall(said, text_of(README, language)) == [(str(len(formats) - read), str(read))]
+    counted = re.findall(said, text_of(README, language))
+    assert counted == [(str(len(formats) - read), str(read))], "-> edit README.md and README.ko.md"
 
 
 # What never ends by itself, unless it goes on in the background.

@@ -151,7 +151,8 @@ def test_what_calls_return_is_what_was_declared() -> None:
 
 def test_names_and_parameters_are_those_that_were_declared() -> None:
     """`python tests/stability/test_api.py` writes new lists."""
-    assert list(listing()) == KEPT.read_text(encoding="utf-8").splitlines()
+    kept = KEPT.read_text(encoding="utf-8").splitlines()
+    assert list(listing()) == kept, "-> run `python tests/stability/test_api.py` if the change is meant"
 
 
 if __name__ == "__main__":

@@ -47,7 +47,8 @@ def listing() -> list[str]:
 
 
 def test_settings_are_those_that_were_declared() -> None:
-    assert listing() == KEPT.read_text(encoding="utf-8").splitlines()
+    kept = KEPT.read_text(encoding="utf-8").splitlines()
+    assert listing() == kept, "-> run `python tests/stability/test_changes.py` if the change is meant"
 
 
 def table() -> tuple[str, str]:
