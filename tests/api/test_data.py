@@ -125,6 +125,8 @@ def test_check_pack_and_doctor_take_it(pixels: NDArray[np.uint8], labels: list[s
     assert isinstance(vt.doctor((pixels, labels)).findings, tuple)
     with pytest.raises(vt.InputError, match="did you mean"):
         vt.check_data((pixels, labels), task="segmentatoin")
+    with pytest.raises(vt.InputError, match="has nothing of its own for regression: leave out"):
+        vt.check_data((pixels, labels), task="regression")
 
 
 def in_memory(mode: str) -> Image.Image:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -102,6 +103,24 @@ def test_a_description_beside_weights_of_another_name(
     caplog.clear()
     same(model, tmp_path / "m" / "weights.safetensors", like=tmp_path / "m")
     assert "not read" not in caplog.text
+
+
+@pytest.mark.parametrize("file", ["timm", "plain.pth"])
+def test_one_output_is_a_number(
+    file: str, tiny: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As the only class it had a probability of 1, whatever the image shows."""
+    model = tiny(num_classes=1)
+    model.task = "regression"
+    vt.save(model, tmp_path / file, format="timm")
+    assert "has no place for the task" not in caplog.text
+    again = same(model, tmp_path / file, **({"heads": model.config.heads} if "." in file else {}))
+    assert again.task == "regression"
+    assert "a model for regression, as it has one output" in caplog.text
+    image = np.zeros((32, 32, 3), np.uint8)
+    (answer,) = vt.predict(again, [image])
+    with torch.inference_mode():
+        assert answer.value == pytest.approx(again(again.preprocessing([image])).item(), abs=1e-5)
 
 
 # ---- timm and training programs

@@ -89,9 +89,7 @@ def test_a_row_says_of_a_task_what_the_task_says_of_itself(name: str, edit: Any)
         assert name in (get_args(task.config.model_fields["task"].annotation) or (name,))
         assert row.outputs in get_args(OutputKind)
     if row.outputs == "own":
-        with edit(
-            f"`options` of {file_of(row)}: outputs of its own have no mean over views"
-        ):
+        with edit(f"`options` of {file_of(row)}: outputs of its own have no mean over views"):
             assert not any("tta" in options for options in task.info.options.values())
     for language in LANGUAGES:
         with edit(f"`panels` of {file_of(row)}, or [panels] of src/vitreous/languages/{language}.toml"):

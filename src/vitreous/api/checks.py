@@ -85,6 +85,11 @@ def check_data(data: object, **options: Unpack[CheckOptions]) -> DataReport:
     if name == "classification":
         page = None if report is None else Path(report)
         found = check_classes(data, settings, page, workers, options["language"])
+    elif name in tasks() and name not in checks:
+        raise InputError(
+            f"data check has nothing of its own for {name}: leave out {Param('task')}, and it checks the "
+            "images and what their labels are"
+        )
     elif name not in checks:
         raise InputError(f"unknown task {name!r}: {nearest(name, ['classification', *checks])}")
     elif report is not None or settings:

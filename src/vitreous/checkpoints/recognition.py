@@ -72,6 +72,12 @@ class Found(NamedTuple):
             from vitreous.checkpoints.heads import with_linear_head
 
             spec = with_linear_head(spec)
+            # One output is a number, unless something names its class or its task: the only class of a
+            # classifier would have a probability of 1 for every image.
+            named = bool(spec.labels) or "problem_type" in spec.source.facts.model
+            if spec.task == "classification" and getattr(spec.config, "num_classes", None) == 1 and not named:
+                spec = spec._replace(task="regression")
+                spec.source.assumed.append("a model for regression, as it has one output")
         for conflict in spec.source.facts.conflicts:
             log.warning("%s: %s", self.file.where, conflict)
         changes = self.changes(spec, given)
