@@ -175,6 +175,8 @@ class Addon:
         families: of models that it reads, each with its format.
         next_steps: for each training command what can be done after it, by the name of a sentence in
             `head.commands` of the catalog.
+        reads_outputs: whether these steps read what a model gives by the `outputs` of its task, and are
+            nothing for a task with outputs of its own.
         pages_of_runs: addresses of functions (run, model, images) that write a page beside a report. They
             return its file's name and the words of the link to it; None where there is no such page.
         programs: addresses of `ProgramFormat`s, formats of exported models.
@@ -196,6 +198,7 @@ class Addon:
     published: Mapping[str, str] = field(default_factory=dict)
     families: Mapping[str, str] = field(default_factory=dict)
     next_steps: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    reads_outputs: bool = False
     pages_of_runs: tuple[str, ...] = ()
     programs: tuple[str, ...] = ()
     writers: tuple[str, ...] = ()

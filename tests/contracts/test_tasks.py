@@ -141,6 +141,9 @@ def test_a_task_goes_through_every_command(
         assert found["task"] == name
     assert 'lang="ko"' in (run / "report.html").read_text("utf-8")
     assert (run / "README.md").is_file()
+    if row.command == "train":  # what the report advises is not refused
+        advised = "<span>serve</span>" in (run / "report.html").read_text("utf-8")
+        assert advised is (row.outputs != "own")
 
     def shown(*words: object) -> dict[str, Any]:
         """Run a command on what was trained, or see it refused."""

@@ -24,7 +24,7 @@ from vitreous.evaluation.classical import Baseline
 from vitreous.evaluation.classification import ClassificationEvaluation, MultiLabelEvaluation
 from vitreous.evaluation.result import Evaluation
 from vitreous.evaluation.scores import answering_count, candidate_title, is_network
-from vitreous.extensions import addons, contributed
+from vitreous.extensions import addons, contributed, outputs_of
 from vitreous.inspection import run_figures
 from vitreous.inspection.charts import Chart
 from vitreous.inspection.images import rgb
@@ -59,9 +59,11 @@ COMMANDS = {
         "longer": LONGER,
     },
 }
+READING_OUTPUTS: set[str] = set()  # steps that are nothing for a model whose outputs only its task can read
 for addon in addons().values():
     for command, added in addon.next_steps.items():
         COMMANDS[command] = COMMANDS.get(command, {}) | dict(added)
+        READING_OUTPUTS |= {*added} if addon.reads_outputs else set()
 
 
 def write_run_report(
@@ -319,6 +321,9 @@ def report_head(
         minutes = 1 if more < 1 else max(round(more), 2)
     config = run / "config.toml"
     values = {"run": quote(str(run)), "longer": longer, "command": command}
+    useless = READING_OUTPUTS if outputs_of(model) == "own" else set()
+    if not rows:  # where nothing was trained, nothing is longer
+        useless = {*useless, "longer"}
     ranked = sorted(findings, key=lambda each: SEVERITIES.index(each.severity))
     return {
         "evaluation": evaluation,
@@ -329,9 +334,7 @@ def report_head(
         "findings": ranked[:MOST_FINDINGS],
         "more_findings": max(len(ranked) - MOST_FINDINGS, 0),
         "commands": {  # what to do next, by the names of their sentences in the catalog
-            name: text.format(**values)
-            for name, text in COMMANDS[command].items()
-            if rows or name != "longer"  # where nothing was trained, nothing is longer
+            name: text.format(**values) for name, text in COMMANDS[command].items() if name not in useless
         },
         "minutes": minutes,  # that training for as long again takes; 0 where that is not known
         "command": f"vitreous {command} --config config.toml",

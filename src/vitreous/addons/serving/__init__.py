@@ -18,5 +18,6 @@ ADDON = Addon(
     },
     names={"serve": "vitreous.addons.serving.api"},
     next_steps={"train": {"serve": "vitreous serve {run}"}},
+    reads_outputs=True,
     words=True,
 )
