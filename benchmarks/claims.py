@@ -166,7 +166,11 @@ def history() -> set[str] | None:
     """Return the commits that the one that is checked out stands on; None outside a whole clone."""
     answers = []
     for words in (("rev-parse", "--show-toplevel", "--is-shallow-repository"), ("rev-list", "HEAD")):
-        done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
+        try:
+            done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
+        except OSError:
+            # Git is not installed, as where an archive of the source is tested.
+            return None
         if done.returncode:
             return None
         answers.append(done.stdout.split("\n"))

@@ -95,6 +95,24 @@ def test_a_file_of_a_commit_that_is_not_in_the_history_is_refused(tmp_path: Path
     ]
 
 
+def test_the_history_is_not_asked_for_where_it_is_not_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a clone without all commits, and where there is no Git."""
+    whole, shallow = tmp_path / "whole", tmp_path / "shallow"
+    author = ("-c", "user.name=a", "-c", "user.email=a@b")
+    subprocess.run(["git", "init", "-q", whole], check=True)
+    for name in ("first", "second"):
+        commit = ("commit", "-q", "--allow-empty", "-m", name)
+        subprocess.run(["git", *author, *commit], cwd=whole, check=True)
+    subprocess.run(["git", "clone", "-q", "--depth", "1", whole.as_uri(), shallow], check=True)
+    assert gate(whole, SENTENCE, commit="0" * 40) == ["file.json: its commit 00000000 is not in the history"]
+    assert gate(shallow, SENTENCE, commit="0" * 40) == []
+    shutil.rmtree(whole / "benchmarks")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert gate(whole, SENTENCE, commit="0" * 40) == []
+
+
 def checked(way: str, *errors: str) -> dict[str, Any]:
     """What a file keeps of `vitreous data check`."""
     return {"data_check": {way: {"error": list(errors), "warning": ["few: a class has 8 images"]}}}
