@@ -98,7 +98,7 @@ EQUIVALENT: Mapping[str, str] = {
     "-> size = max(AT_ONCE * max(width, 1), 1)": "only the memory of the resamples is another",
     "evaluation/comparison.py, compare_runs: rows = np.arange(len(places[0])) "
     "-> rows = np.arange(len(places[1]))": "what all runs have held out has one number in each",
-    "training/step.py, later: copy = torch.empty((), dtype=flag.dtype, pin_memory=True) "
+    "training/step.py, read_later: copy = torch.empty((), dtype=flag.dtype, pin_memory=True) "
     "-> copy = torch.empty((), dtype=flag.dtype, pin_memory=False)": "a GPU waits for the copy",
     "training/optimizers.py, orthogonalized: tall = x.shape[0] > x.shape[1] "
     "-> tall = x.shape[1] > x.shape[1]": ("the same matrix, from larger products"),

@@ -59,6 +59,15 @@ def test_what_is_drawn_are_changes_of_every_core_file(mutants: Any) -> None:
         assert [name for name in (*tested.near, *tested.package) if not (tests / name).exists()] == []
 
 
+def test_every_equivalent_change_is_one_of_the_code(mutants: Any) -> None:
+    known = set[str]()
+    for file in {name.partition(",")[0] for name in mutants.EQUIVALENT}:
+        text = (mutants.ROOT / "src" / "vitreous" / file).read_text("utf-8")
+        known |= {each.name for each in mutants.mutants_of(file, text)}
+    assert mutants.EQUIVALENT.keys() - known == set()
+    assert list(mutants.reported())
+
+
 def test_of_the_changes_that_were_tried_the_tests_noticed_nineteen_of_twenty(mutants: Any) -> None:
     kept = json.loads((FOLDER / "results" / "mutants.json").read_text("utf-8"))
     assert kept["score"] == mutants.summary(kept["rows"])["score"] >= 0.95
