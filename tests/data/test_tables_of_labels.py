@@ -149,6 +149,26 @@ def test_metadata_beside_class_folders_leave_these_the_classes(photos):
     assert open_data(str(photos), DataConfig()).train.classes == ("cat", "dog")
 
 
+def test_metadata_of_parts_that_have_classes_of_their_own_may_differ(photos):
+    for part in ("train", "val"):
+        for name in ("cat", "dog"):
+            (photos / part / name).mkdir(parents=True)
+            for number in range(part == "val", 10, 2):
+                (photos / name / f"{number}.jpg").rename(photos / part / name / f"{number}.jpg")
+    (photos / "train" / "metadata.csv").write_text("file_name,width\ncat/0.jpg,64\n")
+    (photos / "val" / "metadata.csv").write_text("file_name,width,lens\ncat/1.jpg,64,wide\n")
+    splits = open_data(str(photos), DataConfig())
+    assert (len(splits.train), len(splits.test), splits.train.classes) == (10, 10, ("cat", "dog"))
+
+
+def test_a_table_of_something_else_need_not_be_whole(photos):
+    (photos / "metadata.csv").write_text("camera,lens\nsmall,wide,slow\n")
+    assert open_data(str(photos), DataConfig()).train.classes == ("cat", "dog")
+    (photos / "metadata.csv").write_text("file_name,label\ncat/0.jpg,cat,old\n")
+    with pytest.raises(InputError, match=r"metadata\.csv, line 2 has 3 fields instead of 2: quote"):
+        open_data(str(photos), DataConfig())
+
+
 def test_lists_of_labels_in_json_lines_are_several_labels(photos):
     rows = [{"image": path, "labels": ["animal", path[:3]]} for path in FILES]
     (photos / "list.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -150,8 +150,8 @@ def local_source(spec: str) -> DataSource:
     if path.is_dir():
         if any(path.glob("*.tar")):
             return DataSource(spec, "shards", partial(shards.open_shards, f"{path}/*.tar"))
-        if table := manifests.metadata_table(path):
-            return DataSource(spec, "manifest", partial(manifests.open_metadata, path, table), numbers=True)
+        if tables := manifests.metadata_tables(path):
+            return DataSource(spec, "manifest", partial(manifests.open_metadata, path, tables), numbers=True)
         return DataSource(spec, "folder", partial(open_folder, path))
     if spec.endswith(".tar"):
         return DataSource(spec, "shards", partial(shards.open_shards, spec))

@@ -17,7 +17,7 @@ import io
 import json
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -138,19 +138,37 @@ def parts_by_split(images: ImageDataset, splits: Sequence[str], where: str) -> S
     }
 
 
-def metadata_table(root: Path) -> ManifestTable | None:
-    """Return the table of a folder of images as Hugging Face lays it out: that of the folder, or those of its
-    parts together; None where there are not such files. The first folder of an image names its part, if it
-    can."""
-    tables: dict[str, ManifestTable] = {}  # by the folder of a part; "" is the whole
+def metadata_tables(root: Path) -> dict[str, ManifestTable]:
+    """Return the tables of a folder of images as Hugging Face lays it out, by the folder of the part that
+    each is in, or "" alone where the folder itself has one; none where there are not such files."""
+    tables: dict[str, ManifestTable] = {}
     for name in ("", *(each for each in subfolders(root) if part_called(each))):
         files = [root / name / file for file in METADATA if (root / name / file).is_file()]
-        if files and first_known_column(("file_name",), (table := read_table(files[0])).header):
+        # A table without this column is of something else, so that its rows need not be whole either.
+        if files and first_known_column(("file_name",), (table := parse_table(files[0])).header):
+            check_fields(table)
             tables[name] = table
         if "" in tables:
             break
-    if not tables:
-        return None
+    return tables
+
+
+def open_metadata(
+    root: Path, tables: Mapping[str, ManifestTable], config: DataConfig, kind: TargetKind
+) -> SourceParts:
+    """Return the parts of a folder of images with such tables; those of the folder alone where the first has
+    no column of labels and the folder has classes."""
+    classes = [name for name in subfolders(root) if not part_called(name)]
+    named = config.settings_of(ManifestForm).label_column
+    header = next(iter(tables.values())).header
+    if len(classes) > 1 and not (named or first_known_column(LABEL_COLUMNS, header)):
+        return open_folder(root, config, kind)
+    return open_table(join_tables(root, tables), config, kind)
+
+
+def join_tables(root: Path, tables: Mapping[str, ManifestTable]) -> ManifestTable:
+    """Return the tables of a folder as one. The first folder of an image names its part, if it can. Raises
+    InputError: they have different columns."""
     header = next(iter(tables.values())).header
     lines: dict[str, list[str]] = {}
     for part, table in tables.items():
@@ -160,24 +178,14 @@ def metadata_table(root: Path) -> ManifestTable | None:
             )
         place = header.index(path_column(header, table.where))
         for line, fields in table.lines.items():
-            fields[place] = os.path.join(part, fields[place])
-            lines[f"{line} of {part}/" if part else line] = fields
+            path = os.path.join(part, fields[place])
+            lines[f"{line} of {part}/" if part else line] = [*fields[:place], path, *fields[place + 1 :]]
     together = ManifestTable(str(root / METADATA[0]), header, lines)
     parts = [part_called(path.partition("/")[0]) for path in together.column(path_column(header, str(root)))]
     if together.place("split") is None and "train" in parts and None not in parts:
         with_parts = {line: [*lines[line], str(part)] for line, part in zip(lines, parts, strict=True)}
         return ManifestTable(together.where, [*header, "split"], with_parts)
     return together
-
-
-def open_metadata(root: Path, table: ManifestTable, config: DataConfig, kind: TargetKind) -> SourceParts:
-    """Return the parts of a folder of images with such a table; those of the folder alone where the table has
-    no column of labels and the folder has classes."""
-    classes = [name for name in subfolders(root) if not part_called(name)]
-    named = config.settings_of(ManifestForm).label_column
-    if len(classes) > 1 and not (named or first_known_column(LABEL_COLUMNS, table.header)):
-        return open_folder(root, config, kind)
-    return open_table(table, config, kind)
 
 
 def path_column(header: Sequence[str], where: str, name: str | None = None) -> str:
@@ -240,20 +248,31 @@ def of_zeros_and_ones(table: ManifestTable, classes: Sequence[str]) -> Targets:
 
 def read_table(path: Path) -> ManifestTable:
     """Return the table in a file. Raises InputError: a line has another number of fields than the first."""
+    table = parse_table(path)
+    check_fields(table)
+    return table
+
+
+def parse_table(path: Path) -> ManifestTable:
+    """Return the table in a file, whose lines may have any number of fields. Raises InputError: there is
+    none."""
     if path.suffix == ".parquet":
         return read_parquet(path)
     try:
-        table = text_table(read_regular(path), str(path))
+        return text_table(read_regular(path), str(path))
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from None
-    for where, fields in table.lines.items():
+
+
+def check_fields(table: ManifestTable) -> None:
+    """Raise InputError: a line has another number of fields than the first."""
+    for line, fields in table.lines.items():
         if len(fields) != len(table.header):
             few = len(fields) < len(table.header)
             advice = "add those that are missing" if few else "quote fields that hold the separator"
             raise InputError(
-                f"{path}, {where} has {len(fields)} fields instead of {len(table.header)}: {advice}"
+                f"{table.where}, {line} has {len(fields)} fields instead of {len(table.header)}: {advice}"
             )
-    return table
 
 
 def text_table(content: bytes, where: str) -> ManifestTable:
