@@ -194,6 +194,15 @@ def test_shards_of_img2dataset_are_pre_trained_on(tmp_path, make_jpeg):
     assert len(open_data(str(tmp_path), WHOLE).train) == 8  # those that have a text
 
 
+@pytest.mark.parametrize("folder", ["", "Images/cat"])
+def test_images_beside_the_archive_that_they_are_from_are_pre_trained_on(tmp_path, make_jpeg, folder):
+    write(tmp_path / "images.tar", [(f"{number}.jpg", make_jpeg(number)) for number in range(3)])
+    (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+    for number in range(5):
+        (tmp_path / folder / f"{number}.jpg").write_bytes(make_jpeg(number))
+    assert len(open_data(str(tmp_path), WHOLE, "unlabeled").train) == 5
+
+
 def test_captions_are_not_classes(tmp_path, make_jpeg, monkeypatch):
     monkeypatch.setattr(shards_module, "FEW", 5)  # 12 labels are too many then
     files = [(f"{number}.jpg", make_jpeg(0)) for number in range(12)]

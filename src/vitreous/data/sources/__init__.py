@@ -19,7 +19,12 @@ from vitreous.data.config import BUNDLED, MANIFESTS, DataConfig, TargetKind
 from vitreous.data.dataset import DataSummary, ImageDataset, LabelTargets, SourceParts, SplitParts, Splits
 from vitreous.data.findings import Finding, finding
 from vitreous.data.held_out import split
-from vitreous.data.sources.folders import open_folder
+from vitreous.data.sources.folders import (
+    images_without_classes,
+    is_without_classes,
+    open_folder,
+    subfolders,
+)
 from vitreous.data.workers import in_threads
 from vitreous.errors import InputError, LazyModule, check_utf8
 from vitreous.extensions import DataKind, addons, imported
@@ -149,7 +154,7 @@ def local_source(spec: str) -> DataSource:
     path = local_path(spec)
     if path.is_dir():
         if any(path.glob("*.tar")):
-            return DataSource(spec, "shards", partial(shards.open_shards, f"{path}/*.tar"))
+            return DataSource(spec, "shards", partial(open_shard_folder, path))
         if tables := manifests.metadata_tables(path):
             return DataSource(spec, "manifest", partial(manifests.open_metadata, path, tables), numbers=True)
         return DataSource(spec, "folder", partial(open_folder, path))
@@ -163,6 +168,15 @@ def local_source(spec: str) -> DataSource:
     close = get_close_matches(kind, ["digits", "hf", "synthetic", *BINARIES, *ADDED], n=1, cutoff=0.7)
     hint = f" (did you mean {close[0]}?)" if close and spec not in close else ""
     raise InputError(f"there is no {spec}{hint}: DATA is {FORMS}")
+
+
+def open_shard_folder(folder: Path, config: DataConfig, kind: TargetKind) -> SourceParts:
+    """Return the parts of the shards in a folder. An archive may also be what its images were unpacked from:
+    where these need no labels, and are not in folders of classes, they are read themselves."""
+    may_be_unpacked = kind == "unlabeled" and is_without_classes(subfolders(folder))
+    if may_be_unpacked and (unpacked := images_without_classes(folder)):
+        return {"train": unpacked}
+    return shards.open_shards(f"{folder}/*.tar", config, kind)
 
 
 def check_form(source: DataSource, config: DataConfig, targets: TargetKind) -> None:

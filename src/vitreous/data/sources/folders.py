@@ -201,11 +201,10 @@ def open_folder(root: Path, config: DataConfig, kind: TargetKind) -> SourceParts
     """Return the parts of a folder: several where it has train/. Images that need no labels may be in any
     folders below it."""
     names = subfolders(root)
-    if kind == "unlabeled" and len(names) < 2 and "train" not in names:
-        paths = index_images(root, (".",)).paths
-        if not len(paths):
-            raise InputError(f"{root} holds no images")
-        return {"train": FileImages(root, paths, single_class_targets(len(paths), *UNLABELED))}
+    if kind == "unlabeled" and is_without_classes(names):
+        if loose := images_without_classes(root):
+            return {"train": loose}
+        raise InputError(f"{root} holds no images")
     parts = part_folders(root, names)
     if not parts:
         return {"train": class_folder(root, config)}
@@ -216,6 +215,17 @@ def open_folder(root: Path, config: DataConfig, kind: TargetKind) -> SourceParts
         if part != "train":
             found[part] = class_folder(root / name, config, part=name, classes=train.classes)
     return found
+
+
+def is_without_classes(names: Sequence[str]) -> bool:
+    """Return whether a folder with the folders `names` has neither parts nor classes."""
+    return len(names) < 2 and "train" not in names
+
+
+def images_without_classes(root: Path) -> FileImages | None:
+    """Return the images in any folders below one; None where there are none."""
+    paths = index_images(root, (".",)).paths
+    return FileImages(root, paths, single_class_targets(len(paths), *UNLABELED)) if len(paths) else None
 
 
 def part_folders(root: Path, names: Sequence[str]) -> dict[str, str]:
