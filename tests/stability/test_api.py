@@ -128,17 +128,18 @@ def returns() -> Iterator[str]:
         of_bases = {member for base in bases for member in members(base)}
         for member in sorted(set(members(result)) - of_bases):
             found = getattr(result, member, None)
-            is_method = inspect.isfunction(found) or inspect.ismethod(found)
-            called = f"({', '.join(parameters(found))})" if is_method else ""
+            called = f"({', '.join(parameters(found))})" if inspect.isfunction(found) else ""
             yield f"    {name}.{member}{called}"
 
 
 def members(result: type) -> Iterator[str]:
-    """The public attributes, properties and methods of the objects of a class."""
+    """The public attributes, properties and methods of the objects of a class. Class methods make an object,
+    which only the package does."""
     if is_dataclass(result):
         yield from (field.name for field in fields(result) if not field.name.startswith("_"))
     of_tuples = {"count", "index"} if issubclass(result, tuple) else set()
-    yield from (name for name in dir(result) if not name.startswith("_") and name not in of_tuples)
+    made_by = {name for name in dir(result) if inspect.ismethod(getattr(result, name, None))}
+    yield from (name for name in dir(result) if not name.startswith("_") and name not in of_tuples | made_by)
 
 
 def test_what_calls_return_is_what_was_declared() -> None:
