@@ -165,6 +165,27 @@ def test_an_encoder_that_no_time_is_left_for_is_named_and_not_tuned(
     assert "vitreous:photos is not tried" in "\n".join(said)
 
 
+def test_an_encoder_that_was_tried_before_an_interruption_is_not_tried_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its features are there, and its training stays among those that are compared."""
+    monkeypatch.setitem(INSTALLED_ENCODERS, "vitreous:photos", PHOTOS)
+    found = list[str]()
+    monkeypatch.setattr(trials.Trials, "train_briefly", lambda _, training, data: found.append(training.name))
+    monkeypatch.setattr(trials, "TRIALS_UNTIL", 1e6)
+    monkeypatch.setattr(trials, "SHORTEST_TRIAL", 0.0)
+    data, out, said = draw(tmp_path / "photos", 6), tmp_path / "run", list[str]()
+    compare(data, {"training": {"length": "1 steps"}}, said.append, out)
+    assert "fine-tuned vitreous:photos" in found
+    monkeypatch.setattr(trials, "FEATURES_UNTIL", 1e-6)
+    found.clear()
+    plan = task_named("classification").plan(str(data), settings := {"training": {"length": "0.1 minutes"}})
+    options: dict[str, Any] = {"out": out, "offline": True, "place": ON_CPU, "tell": said.append}
+    trials.plan_by_trials(plan, settings, kept=kept_trials(out), **options)
+    assert "is not tried" not in "\n".join(said)
+    assert "fine-tuned vitreous:photos" in found
+
+
 @pytest.mark.slow
 def test_a_large_encoder_is_tried_with_lora_too(
     hub: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
