@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import threading
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
@@ -18,6 +19,8 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch.distributed.checkpoint import state_dict_saver
+from torch.distributed.checkpoint.state_dict_saver import save
 
 from forked import run_group
 from vitreous.data.dataset import Splits
@@ -163,6 +166,29 @@ def test_the_last_two_states_are_kept(tmp_path: Path) -> None:
     newest = checkpointer.newest()
     assert newest is not None
     assert newest.facts == {**Snapshot(4).state().facts, "step": 4}
+
+
+def test_what_a_training_warns_of_while_a_state_is_written_is_heard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread writes it, and PyTorch's own warnings there are left out."""
+    writing, warned = threading.Event(), threading.Event()
+
+    def slowly(*args: Any, **options: Any) -> object:
+        writing.set()
+        assert warned.wait(60)
+        return save(*args, **options)
+
+    monkeypatch.setattr(state_dict_saver, "save", slowly)
+    checkpointer = Checkpointer(tmp_path)
+    with warnings.catch_warnings(record=True, action="always") as heard:
+        checkpointer.save(Snapshot(1), wait=False)
+        assert writing.wait(60)
+        warnings.warn("too few steps", stacklevel=1)
+        warned.set()
+        checkpointer.finish()
+    assert [str(each.message) for each in heard] == ["too few steps"]
+    assert checkpointer.steps() == [1]
 
 
 def test_milestones_are_kept_besides_the_last_states(tmp_path: Path, trained: Fit) -> None:

@@ -183,8 +183,10 @@ class Checkpointer:
         if reason := world.broadcast(reason):
             return reason
         try:
-            # PyTorch warns that one process saves alone.
-            with warnings.catch_warnings(action="ignore"):
+            # PyTorch warns that one process saves alone. What others warn of meanwhile is heard: filters are
+            # those of all threads.
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", module="torch")
                 writer = HuggingFaceStorageWriter(str(folder), save_distributed=True)
                 group: Any = {"no_dist": True} if alone else {"process_group": world.group}
                 save(dict(tensors), storage_writer=writer, **group)
