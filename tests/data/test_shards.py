@@ -287,6 +287,18 @@ def test_the_parts_of_a_large_index_are_stored_beside_it(tmp_path, make_jpeg, mo
                 assert (part.targets.numbers[index], part.encoded(index)) == (number % 2, make_jpeg(number))
 
 
+def test_stored_parts_that_a_power_cut_has_damaged_are_made_again(tmp_path, make_jpeg, large_from_10, cache):
+    spec = shards(tmp_path, make_jpeg, lambda number: (".cls", str(number % 2).encode()), count=5)
+    config = DataConfig(test_fraction=0.2)
+    expected = open_data(spec, config).test.all_keys()
+    (file,) = (cache / "indexes").glob("*/test-*-2/held_out/numbers.npy")
+    content = file.read_bytes()
+    for left in (0, len(content) // 2):
+        file.write_bytes(content[:left])
+        assert open_data(spec, config).test.all_keys() == expected
+        assert file.read_bytes() == content
+
+
 def test_parts_that_cannot_be_stored_are_the_same(tmp_path, make_jpeg, large_from_10, cache):
     spec = shards(tmp_path, make_jpeg, lambda number: (".cls", str(number % 2).encode()), count=5)
     expected = open_data(spec, DataConfig(test_fraction=0.2))

@@ -459,7 +459,8 @@ def load_parts(images: ImageDataset, classes: tuple[str, ...], folder: Path) -> 
             numbers = np.load(part / "numbers.npy", mmap_mode="r")
             targets = ClassTargets(np.load(part / "targets.npy", mmap_mode="r"), classes)
             parts.append(Subset(images, numbers, targets).with_(cache=part))
-    except (OSError, ValueError):
+    # An empty file, as after a power cut, is an EOFError.
+    except (OSError, ValueError, EOFError):
         return None
     return parts
 
