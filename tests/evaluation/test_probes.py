@@ -52,6 +52,15 @@ def test_features_that_another_process_removes_from_the_cache_are_computed(
     np.testing.assert_array_equal(cached_features(model, images).values, first.values)
 
 
+@pytest.mark.usefixtures("_own_cache")
+def test_features_need_no_cache_that_can_be_written(
+    images: ArrayImages, make_model: Callable[..., ViT], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("VITREOUS_CACHE", str(tmp_path / "file"))
+    assert len(cached_features(make_model(), images).values) == len(images)
+
+
 def test_features_are_what_the_head_sees(images: ArrayImages, make_model: Callable[..., ViT]) -> None:
     model = make_model()
     found = extract(model, images, batch_size=4)

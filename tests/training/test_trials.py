@@ -997,6 +997,14 @@ def test_what_mirror_images_did_is_remembered_by_content(
         again = mirroring_of(open_data(str(tmp_path / data / "data"), DataConfig()))
         assert again is not None
         assert all((mine == ~theirs).all() for mine, theirs in zip(again, before, strict=True))
+    for file in (tmp_path / "cache" / "mirrored").iterdir():  # as after a power cut
+        file.write_bytes(b"")
+    for cache in ("cache", "file"):
+        (tmp_path / "file").touch()  # where no folder can be made
+        monkeypatch.setenv("VITREOUS_CACHE", str(tmp_path / cache))
+        again = mirroring_of(stripes)
+        assert again is not None
+        assert (again.plain == first.plain).all()
 
 
 def test_a_number_that_is_linear_in_the_pixels_is_found(tmp_path: Path) -> None:

@@ -880,12 +880,14 @@ def mirroring_of(splits: Splits) -> Mirroring | None:
         digest.update(image_bytes(images, index))
     path = cache_folder() / "mirrored" / f"{digest.hexdigest()}.npz"
     # Suppressed: nothing is there, or it is damaged.
-    with suppress(OSError, ValueError, KeyError, BadZipFile), np.load(path) as cached:
+    with suppress(OSError, ValueError, KeyError, EOFError, BadZipFile), np.load(path) as cached:
         return Mirroring(*(cached[name] for name in Mirroring._fields)) if cached.files else None
     found = try_mirroring(splits)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with whole(path, ".npz") as partial:
-        np.savez(partial, **(found._asdict() if found else {}))
+    # A cache that cannot be written stops nothing.
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with whole(path, ".npz") as partial:
+            np.savez(partial, **(found._asdict() if found else {}))
     return found
 
 

@@ -47,15 +47,17 @@ def cached_features(
     precision = answering_precision(precision, device)
     path = cache_folder() / "features" / f"{content_key(model, images, precision)}.safetensors"
     # Nothing may be there, or something damaged or old.
-    with suppress(FileNotFoundError, SafetensorError, KeyError):
+    with suppress(OSError, SafetensorError, KeyError):
         cached = load_file(path)
         rows = cached["rows"]
         return Features(cached["values"], cached["targets"], rows, images.together(rows))
     features = extract(model, images, precision=precision, **batching)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with whole(path) as partial:
-        found = {"values": features.values, "targets": features.targets, "rows": features.rows}
-        save_file(found, partial)
+    # A cache that cannot be written stops nothing.
+    with suppress(OSError, SafetensorError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with whole(path) as partial:
+            found = {"values": features.values, "targets": features.targets, "rows": features.rows}
+            save_file(found, partial)
     return features
 
 
