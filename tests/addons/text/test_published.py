@@ -127,5 +127,5 @@ def test_a_published_reader_reads(tmp_path: Path) -> None:
         assert found.ids == ids[0].tolist()
     assert found.text == tokenizer.decode(found.ids, skip_special_tokens=True)
     image.save(tmp_path / "image.png")
-    with pytest.raises(vt.InputError, match="no command answers with a Captioner"):
+    with pytest.raises(vt.InputError, match="no command runs a Captioner"):
         vt.predict(vt.load(tmp_path), [tmp_path / "image.png"])
