@@ -203,6 +203,26 @@ def test_images_beside_the_archive_that_they_are_from_are_pre_trained_on(tmp_pat
     assert len(open_data(str(tmp_path), WHOLE, "unlabeled").train) == 5
 
 
+@pytest.mark.parametrize("folder", ["", "train"])
+def test_class_folders_beside_the_archive_that_they_are_from_are_read(tmp_path, make_jpeg, folder):
+    write(tmp_path / "images.tar", [(f"{label}/{label}.jpg", make_jpeg(0)) for label in "ab"])
+    for label in "ab":
+        (tmp_path / folder / label).mkdir(parents=True)
+        for number in range(3):
+            (tmp_path / folder / label / f"{number}.jpg").write_bytes(make_jpeg(number))
+    assert open_data(str(tmp_path), WHOLE).train.classes == ("a", "b")
+
+
+def test_folders_without_images_beside_shards_are_not_classes(tmp_path, make_jpeg):
+    write(
+        tmp_path / "0.tar",
+        [("0.jpg", make_jpeg(0)), ("0.cls", b"1"), ("1.jpg", make_jpeg(1)), ("1.cls", b"0")],
+    )
+    for name in ("logs", "notes", "train"):
+        (tmp_path / name).mkdir()
+    assert len(open_data(str(tmp_path), WHOLE).train) == 2
+
+
 def test_captions_are_not_classes(tmp_path, make_jpeg, monkeypatch):
     monkeypatch.setattr(shards_module, "FEW", 5)  # 12 labels are too many then
     files = [(f"{number}.jpg", make_jpeg(0)) for number in range(12)]

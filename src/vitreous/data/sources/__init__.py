@@ -20,6 +20,7 @@ from vitreous.data.dataset import DataSummary, ImageDataset, LabelTargets, Sourc
 from vitreous.data.findings import Finding, finding
 from vitreous.data.held_out import split
 from vitreous.data.sources.folders import (
+    has_class_folders,
     images_without_classes,
     is_without_classes,
     open_folder,
@@ -153,7 +154,7 @@ def local_source(spec: str) -> DataSource:
     """Return what is at a path, or in the files of a pattern. Raises InputError: nothing that is known."""
     path = local_path(spec)
     if path.is_dir():
-        if any(path.glob("*.tar")):
+        if any(path.glob("*.tar")) and not has_class_folders(path):
             return DataSource(spec, "shards", partial(open_shard_folder, path))
         if tables := manifests.metadata_tables(path):
             return DataSource(spec, "manifest", partial(manifests.open_metadata, path, tables), numbers=True)

@@ -228,6 +228,20 @@ def images_without_classes(root: Path) -> FileImages | None:
     return FileImages(root, paths, single_class_targets(len(paths), *UNLABELED)) if len(paths) else None
 
 
+def has_class_folders(root: Path) -> bool:
+    """Return whether there are images in at least two folders of a folder, or of its train/. An archive
+    beside them is what they were unpacked from."""
+    names = subfolders(root)
+    inner = [os.path.join("train", name) for name in subfolders(root / "train")] if "train" in names else []
+    with_images = 0
+    for name in (*names, *inner):
+        with os.scandir(root / name) as entries:
+            with_images += any(each.name.lower().endswith(EXTENSIONS) for each in entries)
+        if with_images == 2:
+            return True
+    return False
+
+
 def part_folders(root: Path, names: Sequence[str]) -> dict[str, str]:
     """Return the names of the folders of train, val and test, if `root`, which has the folders `names`, holds
     these parts and not classes. Raises InputError: there are two of a part, or parts without one for
