@@ -417,12 +417,17 @@ class CandidateTable:
 
     def merit_on_features(self, encoder: str) -> tuple[float, float]:
         """Return the merit of the best head on the features of an encoder; the lowest where there is none."""
-        found = [(-math.inf, -math.inf)]
+        merits = [each.trial.merit for each in self.heads_on(encoder)]
+        return max(merits, default=(-math.inf, -math.inf))
+
+    def heads_on(self, encoder: str) -> list[Candidate]:
+        """Return the candidates that are a head on the features of an encoder, of images of any size."""
+        found: list[Candidate] = []
         for each in self.candidates:
             [part, *others] = each.parts
             if not others and part.begun is not None and part.begun["init"] == encoder:
-                found.append(each.trial.merit)
-        return max(found)
+                found.append(each)
+        return found
 
     def rows(self) -> list[Trial]:
         """Return the table: the candidates, the best first."""

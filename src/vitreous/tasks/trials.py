@@ -395,8 +395,7 @@ class Trials:
     def has_time_for(self, encoder: str, share: float, seconds: float = 0.0) -> bool:
         """Return whether an encoder can be tried within a share of the time, where its features take so many
         seconds; say so if not. One that was tried before an interruption takes no more time."""
-        was_tried = {f"linear on {encoder}", f"linear on {encoder} (128x128)"} & set(self.table.names)
-        if was_tried or self.is_within(share, seconds):
+        if self.table.heads_on(encoder) or self.is_within(share, seconds):
             return True
         enough = math.floor((self.clock.seconds + seconds) / share / 60) + 1
         self.tell(
